@@ -236,9 +236,9 @@ func.func @set(%a: tensor<40x18xf32>) -> tensor<40x18xf32, #lhs> {
   %l = iree_encoding.set_encoding %a : tensor<40x18xf32> -> tensor<40x18xf32, #lhs>
   return %l : tensor<40x18xf32, #lhs>
 }
-func.func @odd(%a: tensor<40x18xf32, #iree_encoding.padding<[0, 64]>>)
-    -> tensor<40x18xf32, #iree_encoding.padding<[0, 64]>> {
-  return %a : tensor<40x18xf32, #iree_encoding.padding<[0, 64]>>
+func.func @odd(%a: tensor<40x18xf32, #iree_encoding.padding<[64]>>)
+    -> tensor<40x18xf32, #iree_encoding.padding<[64]>> {
+  return %a : tensor<40x18xf32, #iree_encoding.padding<[64]>>
 }""",
     ]
 )

@@ -162,7 +162,7 @@ def test_the_first_answer_is_legal_on_every_target(name: str):
         if target.tiles_forced:
             assert made is None  # of unpacked contractions
             continue
-        if target.orders_forced and made is None:
+        if (target.orders_forced or target.row_padding) and made is None:
             continue
         assert made is not None
         answer = made()  # which checks it

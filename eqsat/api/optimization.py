@@ -28,6 +28,7 @@ from eqsat.model.progress import Progress, heard, phase, timed
 from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
+from eqsat.ops.targets.rows import PADDED_ROWS, concerns_rows
 from eqsat.report.text import log_phase
 from eqsat.run import Run, answers
 from eqsat.run.checked import checked
@@ -120,10 +121,14 @@ def meshed(
     return replace(machine, mesh=cut, budget=tuple(bounds.items()))
 
 
-def rules_asked(what: Sequence[str] | str | RuleSet) -> RuleSet:
+def rules_asked(what: Sequence[str] | str | RuleSet, program: Program, machine: Target) -> RuleSet:
+    """The rules; where rows are padded, or have to be, `default` has the set for them beside it."""
     if isinstance(what, RuleSet):
         return what
-    return rules(*([what] if isinstance(what, str) else what))
+    names = [what] if isinstance(what, str) else [*what]
+    if "default" in names and PADDED_ROWS not in names and concerns_rows(program, machine):
+        names.append(PADDED_ROWS)
+    return rules(*names)
 
 
 def known_names(names: Sequence[str], ruleset: RuleSet) -> Sequence[str]:
@@ -312,7 +317,7 @@ def optimize(
         refuse_on_mesh(machine, source, bool(measure), check_compile, order_requests.is_any)
         source = with_layouts(source, machine, order_requests.layouts)
         source, orders = fixed_orders(source, order_requests)
-        ruleset = rules_asked(rules)
+        ruleset = rules_asked(rules, source.program, machine)
         ruleset = ruleset.without(*known_names(without, ruleset))
         wanted = goals_asked(goals)
         placed = placed_on(source.program, places)

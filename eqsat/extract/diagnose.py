@@ -48,6 +48,9 @@ def _reasons(assembly: Assembly, target: Target) -> list[str]:
         if target.orders_forced:
             where = target.place("orders_forced")
             reasons.append(f"`orders_forced` ({where}) rules out {names} as they read and write")
+        elif target.row_padding:
+            where = target.place("row_padding")
+            reasons.append(f"`row_padding` ({where}) rules out {names} in the rows they read")
         elif target.tiles_forced:
             where = target.place("tiles_forced")
             reasons.append(f"`tiles_forced` ({where}) rules out unpacked {names}")

@@ -14,7 +14,7 @@ from eqsat.model.control import Control
 from eqsat.model.diag import Diagnostic, did_you_mean
 from eqsat.model.expr import Expr, arg, cast, const
 from eqsat.model.generic import Generic, Yield
-from eqsat.model.layout import Encoding, Layout
+from eqsat.model.layout import ROLES, ROWS, Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf, Opaque
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
@@ -137,8 +137,10 @@ def _literal_text(tree: Tree, node: ast.expr) -> str:
 
 def _encoding(c: Call, types: Types) -> Encoding:
     role = c.get("role", expressions.string)
-    if role not in ("lhs", "rhs", "result"):
-        raise c.misfit(f'`role` is "lhs", "rhs" or "result", not "{role}"')
+    if role == ROWS:
+        return Encoding(types[0].shape, role, "", (types[0].dtype,))
+    if role not in ROLES:
+        raise c.misfit(f'`role` is "lhs", "rhs", "result" or "rows", not "{role}"')
     contraction = c.get("contraction", expressions.string, "matmul")
     return Encoding(
         types[0].shape,

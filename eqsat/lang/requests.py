@@ -80,6 +80,10 @@ def _apply(target: Target, path: list[str], data: dict[str, Any]) -> Target:
     base["memory"] = [{"name": "x", "size": "1 B", "bandwidth": "1 B/s"}]
     if path[0] == "kernels" and len(path) > 1 and target.kernels is not None:
         data = {"kernels": kernels_text(target.kernels) | data["kernels"]}
+    rows = target.row_padding
+    if path[0] == "row_padding" and len(path) > 1 and rows is not None:
+        kept = {"line": f"{rows.line_bytes} B", "sets": rows.sets, "operands": [*rows.operands]}
+        data = {"row_padding": kept | data["row_padding"]}
     whole = base | data
     lines = Lines("--set", "")
     try:

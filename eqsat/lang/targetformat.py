@@ -85,6 +85,16 @@ class PaddingRecord(Record):
     )
 
 
+class RowPaddingRecord(Record):
+    """Rows in memory that unpacked contractions read, which begin in any set of a cache."""
+
+    line: Figure = Field(description="of the cache; rows are whole lines")
+    sets: Power = Field(description="of the cache; no row is a multiple of all their lines")
+    operands: Annotated[list[Literal["lhs", "rhs"]], Field(min_length=1)] = Field(
+        description="whose rows: `[lhs]`, `[rhs]` or both"
+    )
+
+
 class PlacingRecord(Record):
     """What the compiler does with the temporaries of a chosen schedule."""
 
@@ -433,6 +443,9 @@ class TargetRecord(Record):
     )
     padding: PaddingRecord | None = Field(
         default=None, description="of buffers in memory; left out: none"
+    )
+    row_padding: RowPaddingRecord | None = Field(
+        default=None, description="of operands of contractions in memory; left out: none"
     )
     placing: PlacingRecord = Field(
         default=PlacingRecord(), description="of temporaries, by the compiler, behind the search"

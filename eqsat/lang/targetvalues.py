@@ -24,7 +24,7 @@ from eqsat.lang.tileformat import (
 )
 from eqsat.model.dispatch import Constants, Kernels
 from eqsat.model.mesh import AxisLink, Mesh
-from eqsat.model.pipelines import Intrinsic, Padding, Pipeline, Units
+from eqsat.model.pipelines import Intrinsic, Padding, Pipeline, RowPadding, Units
 from eqsat.model.target import (
     CompilerPlacing,
     CompilerRefusal,
@@ -51,6 +51,7 @@ def target_of(r: TargetRecord) -> Target:
         "budget": r.budget.bounds(), "pipelines": pipelines_of(r),
         "kernels": None if r.kernels is None else _planned(r.kernels),
         "measured_on": _measured_on(r.measured_on), "padding": _padding(r), "units": _units(r),
+        "row_padding": _row_padding(r),
         "placing": CompilerPlacing(r.placing.scratchpad, r.placing.in_place),
         "refused": tuple(
             CompilerRefusal(tuple(sorted(f.ops)), f.says, f.source) for f in r.refused
@@ -95,6 +96,11 @@ def _padding(r: TargetRecord) -> Padding | None:
     if p is None:
         return None
     return Padding(p.rows, p.lanes, p.granule, tuple(p.narrowed.items()))
+
+
+def _row_padding(r: TargetRecord) -> RowPadding | None:
+    p = r.row_padding
+    return None if p is None else RowPadding(p.line, p.sets, tuple(dict.fromkeys(p.operands)))
 
 
 def _units(r: TargetRecord) -> Units | None:

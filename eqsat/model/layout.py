@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -14,6 +14,7 @@ from eqsat.model.tensor import TensorType, cdiv
 
 ROW_MAJOR = "row-major"  # the name of the plain layout
 ROLES = ("lhs", "rhs", "result")  # of a tensor in a contraction
+ROWS = "rows"  # of a tensor that lies in longer rows, if the target asks for them
 
 
 @dataclass(frozen=True, eq=True)
@@ -83,6 +84,19 @@ class Layout(Attr):
     def is_outer_identity(self) -> bool:
         """The blocks keep the order of the dims (an empty `outer_dims_perm`)."""
         return self.outer == tuple(range(len(self.outer)))
+
+    @cached_property
+    def row_padding(self) -> tuple[int, ...]:
+        """Elements behind the end of each dim if nothing moves and they hold anything, else ().
+
+        Every dim from the first padded one on is a single block: a tensor in longer rows.
+        """
+        behind = tuple(t - self.source[d] for d, t in zip(self.pos, self.tiles, strict=True))
+        rest = range(len(self.source) - len(self.pos), len(self.source))
+        is_plain = self.is_outer_identity and self.pos == tuple(rest) and {*self.pads} <= {*"-?"}
+        if not is_plain or not behind or behind[0] <= 0 or min(behind) < 0:
+            return ()
+        return (*(0 for _ in range(rest.start)), *behind)
 
     @property
     def padded_dims(self) -> list[tuple[int, int, str]]:
@@ -160,7 +174,7 @@ class Encoding(InPlace):
     ops: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("set_encoding", "unset_encoding"), "conversion"
     )
-    role: str  # lhs | rhs | result
+    role: str  # lhs | rhs | result; or rows, which speaks of no contraction
     contraction: str = "matmul"  # a name; without maps, only that of a matmul says enough
     dtypes: tuple[str, ...] = ()  # lhs, rhs, result
     sizes: Shape = ()
@@ -329,6 +343,15 @@ class AskedOrders:
     def is_any(self) -> bool:
         """Whether an order is asked for, or left free."""
         return bool(self.orders or self.free or self.compiler)
+
+
+def padded_layout(source: Shape, padding: Sequence[int]) -> Layout:
+    """A tensor with so many elements of no value behind each dim, as one block; some are > 0."""
+    first = next(d for d, p in enumerate(padding) if p)
+    pos = tuple(range(first, len(source)))
+    tiles = tuple(source[d] + padding[d] for d in pos)
+    pads = tuple("?" if padding[d] else "-" for d in pos)
+    return Layout(source, pos, tiles, tuple(range(len(source))), pads)
 
 
 def layout_in(order: tuple[int, ...], shape: tuple[int, ...]) -> Layout:

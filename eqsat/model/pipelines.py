@@ -259,6 +259,39 @@ class PipelineTold:
         }
 
 
+@dataclass(frozen=True)
+class RowPadding:
+    """Rows that a contraction without tiles reads are whole cache lines, and begin in any set.
+
+    A row that takes a multiple of all sets is one line longer in memory, so that what is below is
+    in another set; one that is shorter than all sets stays as it is. operands: whose rows, lhs or
+    rhs. Source: IREE's GPUPaddingResolverAttr (GPUEncodingExternalModels.cpp at 0188ef905aa7).
+    """
+
+    line_bytes: int
+    sets: int
+    operands: tuple[str, ...]
+
+    def elements(self, row: int, dtype: str) -> int:
+        """Elements of no value behind a row of so many.
+
+        >>> RowPadding(128, 4, ("lhs",)).elements(4096, "f16")
+        64
+        """
+        bits, span = DTYPES[dtype][0], self.line_bytes * self.sets
+        nbytes = row * bits // 8
+        if bits % 8 or nbytes < span:
+            return 0
+        more = -nbytes % self.line_bytes
+        more += self.line_bytes if (nbytes + more) % span == 0 else 0
+        return more * 8 // bits
+
+    def to_text(self) -> str:
+        """What is asked for, on one line."""
+        whose = " and ".join(self.operands)
+        return f"rows of {whose} padded to lines of {self.line_bytes} bytes, {self.sets} sets"
+
+
 WORD_BITS = 32  # of a lane: narrower elements of neighbouring rows share one
 
 

@@ -14,7 +14,7 @@ from eqsat.model.dispatch import Kernels, Machine
 from eqsat.model.files import restored
 from eqsat.model.mesh import AxisLink, Mesh
 from eqsat.model.oracle import parse_oracle
-from eqsat.model.pipelines import Condition, Padding, Pipeline, Units
+from eqsat.model.pipelines import Condition, Padding, Pipeline, RowPadding, Units
 from eqsat.model.tensor import NONE
 
 
@@ -234,6 +234,8 @@ class Target:
     strategies: tuple[tuple[str, str], ...] = ()
     # of buffers in memory; None: a tensor takes the bytes of its elements
     padding: Padding | None = None
+    # of operands in memory that unpacked contractions read; None: any rows will do
+    row_padding: RowPadding | None = None
     # dtype -> rows and lanes that one register holds: a tensor packed so lies as if it were not
     native_tiles: tuple[tuple[str, tuple[int, int]], ...] = ()
     units: Units | None = None  # of a GPU, that run workgroups
@@ -360,6 +362,7 @@ class Target:
         lines += [f"  {self.fusion}", f"  {self.limits}"]
         lines += [f"  {p.to_text()}" for p in self.pipelines]
         lines += [f"  {self.padding.to_text()}"] if self.padding else []
+        lines += [f"  {self.row_padding.to_text()}"] if self.row_padding else []
         lines += [f"  native tile {d}: {r}x{c}" for d, (r, c) in self.native_tiles]
         lines += [f"  {self.units.to_text()}"] if self.units else []
         lines += [f"  budget {goal}: {bound}" for goal, bound in self.budget]

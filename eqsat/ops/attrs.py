@@ -43,7 +43,7 @@ from eqsat.ops.movement import (
 )
 from eqsat.ops.op import Op
 from eqsat.ops.registry import all_ops
-from eqsat.ops.targets import inorder
+from eqsat.ops.targets import inorder, rows
 from eqsat.ops.vocabulary import AttrFunction
 from eqsat.plugins import brought_by
 
@@ -80,6 +80,7 @@ MODULES = (
     windows,
     picks,
     quantised,
+    rows,
 )
 FUNCTIONS: dict[str, AttrFunction] = one_table(m.FUNCTIONS for m in MODULES)
 ROWS: dict[str, dict[str, str]] = rows_of(FUNCTIONS.values()) | {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from eqsat.model.compiled import Checked
@@ -39,6 +39,7 @@ from eqsat.report.finished import Finished, by_figures, finished_stages
 from eqsat.report.formatting import PS_PER_US, bytes_text, count_text, table_text, time_text
 from eqsat.report.mesh import MeshTold
 from eqsat.report.names import Names, Questions, RuleStep, chosen_nodes, rule_chain
+from eqsat.report.paddedrows import PADDED_COLUMNS, PaddedBuffer, padded_buffers
 from eqsat.report.text import execution_lines, order_lines
 from eqsat.report.weights import COLUMNS, WeightLives, life_rows, weights_json
 
@@ -117,6 +118,7 @@ class Explanation:
     checked: Checked | None = None  # which of several answers a compiler counted best
     notes: tuple[str, ...] = ()  # who runs it; in which order arguments and results lie, and why
     mesh: tuple[MeshTold, ...] = ()  # spreads over a mesh and conversions between them
+    padded: tuple[PaddedBuffer, ...] = ()  # buffers in longer rows, of the whole program
     pipelines: tuple[PipelineTold, ...] = ()  # of dispatches: why no other, how full the units are
 
     def to_text(self) -> str:
@@ -139,6 +141,8 @@ class Explanation:
         lines += ["on the mesh", *told_mesh, ""] if told_mesh else []
         told = [line for t in self.pipelines for line in t.lines()]
         lines += ["pipelines", *told, ""] if told else []
+        padded = [b.cells() for b in self.padded]
+        lines += [table_text(PADDED_COLUMNS, padded)] if padded else []
         rows = [] if self.weights is None else life_rows(self.weights)
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
@@ -171,6 +175,7 @@ class Explanation:
             "choices": [c.to_json() for c in self.choices],
             "elsewhere": [c.to_json() for c in self.elsewhere],
             "mesh": [t.to_json() for t in self.mesh],
+            "padded_rows": [asdict(b) for b in self.padded],
             "pipelines": [t.to_json() for t in self.pipelines],
             "removed": [dict(vars(r)) for r in self.removed],
             "weights": weights_json(self.weights),
@@ -195,7 +200,8 @@ def explained(run: Finished, value: str | None = None, prices: Prices | None = N
         (all_choices,) = _priced(prices, everything)
         notes = (*execution_lines(run.execution), *order_lines(run.orders))
         rest = (selection.removed, WeightLives(schedule), run.checked, notes)
-        return Explanation(title, goal, all_choices, (), *rest)
+        padded = padded_buffers(schedule)
+        return Explanation(title, goal, all_choices, (), *rest, padded=padded)
     asked = Questions(run, names, selection, schedule.dispatches).asked(value)
     here = tuple(x for x in everything if x.node in asked.nodes)
     elsewhere, removed = (), ()

@@ -30,6 +30,7 @@ from eqsat.report.formatting import (
     seconds_text,
 )
 from eqsat.report.mesh import mesh_claim, mesh_lines
+from eqsat.report.paddedrows import padding_line
 from eqsat.report.weights import life_line
 
 BUSY = 1.2  # times its CPU time that a search is counted as, from which on the line says why
@@ -44,7 +45,8 @@ def summary_text(run: Finished, shown: Collection[str] = ()) -> str:
     lines = [*_target_line(run), *_kept_line(run), *phase_lines(run, shown), *rule_check_lines(run)]
     lines += [*_rounding_line(facts), *_border_lines(facts)]
     if run.schedule is not None and facts.weights is not None:
-        lines += ["", *goal_table(facts), *life_line(facts.weights), *cut_lines(run)]
+        lines += ["", *goal_table(facts), *life_line(facts.weights)]
+        lines += [*padding_line(run.schedule), *cut_lines(run)]
         lines += _arena_line(run.schedule)
         lines += execution_lines(run.execution)
         lines += _device_lines(facts)

@@ -33,6 +33,7 @@ from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
 from eqsat.ops.targets.inorder import forces_orders, result_orders, straight
 from eqsat.ops.targets.kernels import target_orders
+from eqsat.ops.targets.rows import rows_asked
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.encode import (
     ASKS,
@@ -118,6 +119,7 @@ def target_answers(
         "target.tiles": cache(_at_any(judged, _bound(target_tiles(target)))),
         "target.orders": cache(_at_any(judged, partial(target_orders, target))),
         "target.result_orders": cache(partial(result_orders, target)),
+        "target.rows_asked": cache(partial(rows_asked, target)),
         "target.straight": cache(partial(straight, target)),
         "target.encoding_tiles": cache(_at_any(judged, _bound(encodings))),
         **target_facts(target),

@@ -21,6 +21,7 @@ from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
 from eqsat.ops.generics.access import is_cheap, widens
 from eqsat.ops.targets.inorder import is_in_order
+from eqsat.ops.targets.rows import has_its_rows
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.updates import nest_in_place
 from eqsat.schedule.devices import by_device, device_faults
@@ -301,6 +302,9 @@ def _tiling_faults(schedule: Schedule, target: Target, written: tuple[object, ..
         if target.orders_forced and isinstance(attr, Generic) and not is_in_order(target, attr):
             where = target.place("orders_forced")
             faults.append(f"%{m} reads or writes in another order than its kernel ({where})")
+        if isinstance(attr, Generic) and not has_its_rows(target, attr):
+            where = target.place("row_padding")
+            faults.append(f"%{m} reads rows that are not padded as asked ({where})")
         if target.data_tiling or attr in written:
             continue
         where = target.place("data_tiling")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat.export.mlir import syntax
+from eqsat.export.mlir import rows, syntax
 from eqsat.export.mlir.expressions import Body
-from eqsat.export.mlir.ops import WRITERS
+from eqsat.export.mlir.ops import WRITERS, write_unpack
 from eqsat.export.mlir.syntax import Value, Writer
 from eqsat.export.plan import Exported, Group, Plan, SizedPlans, body_plan, identifier
 from eqsat.export.walk import PlanWriter, foreign_name
@@ -17,6 +17,7 @@ from eqsat.model.affine import dim
 from eqsat.model.control import COND, SCAN, Control
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, TensorType
+from eqsat.ops.builtin.layouts import unpack
 
 # ---- loops and branches as scf ops ---------------------------------------------------------------
 Types = Sequence[TensorType]
@@ -290,6 +291,7 @@ class _Function(PlanWriter[str]):
         super().__init__(plan)
         self.weights, self.name, self.visibility = weights, name, visibility
         self.ops = len(plan.order)
+        self.encoded = rows.encoded_nodes(plan.program)
         self.w = Writer()
         self.resources = resources  # of the whole module
         self.declared: list[str] = []
@@ -297,30 +299,53 @@ class _Function(PlanWriter[str]):
     def write(self) -> None:
         """Fill the function."""
         self.walk()
-        program = self.plan.program
-        names = ", ".join(self.results)
-        types = ", ".join(syntax.tensor(program.nodes[r].type) for r in program.results)
-        self.w.line(f"return {names} : {types}" if names else "return")
+        results = [
+            self._returned(r, x)
+            for r, x in zip(self.plan.program.results, self.results, strict=True)
+        ]
+        self.result_types = ", ".join(rows.type_text(self.w, x) for x in results)
+        names = ", ".join(x.name for x in results)
+        self.w.line(f"return {names} : {self.result_types}" if names else "return")
+
+    def _returned(self, node: int, name: str) -> Value:
+        """A result; one that leaves in longer rows is encoded, however it was computed."""
+        n = self.plan.program.nodes[node]
+        x = Value(name, n.type)
+        layout = self.encoded.get(node)
+        if layout is None or name in self.w.rows:
+            return x
+        plain = write_unpack(self.w, layout, [x], n.type, self.w.fresh())
+        of = Value(plain, n.type.with_shape(layout.source))
+        return Value(rows.write_encoded(self.w, layout, of, self.w.fresh()), n.type)
 
     def lines(self) -> list[str]:
         """The whole function."""
-        program = self.plan.program
+        nodes, names = self.plan.program.nodes, self.plan.names
+        given = [(i, Value(self.values[i][0], nodes[i].type)) for i in self.plan.arguments]
         arguments = ", ".join(
-            f"{self.values[i][0]}: {syntax.tensor(program.nodes[i].type)}"
-            f" {{eqsat.name = {syntax.quoted(self.plan.names[i])}}}"
-            for i in self.plan.arguments
+            f"{x.name}: {rows.type_text(self.w, x)} {{eqsat.name = {syntax.quoted(names[i])}}}"
+            for i, x in given
         )
-        results = ", ".join(syntax.tensor(program.nodes[r].type) for r in program.results)
-        head = f"  func.func {self.visibility}@{self.name}({arguments}) -> ({results}) {{"
+        head = f"  func.func {self.visibility}@{self.name}({arguments}) -> ({self.result_types}) {{"
         return [head, *self.w.lines, "  }"]
 
     # ---- arguments and weights -------------------------------------------------------------------
     def argument(self, number: int, node: int) -> str:
-        return f"%arg{number}_{symbol(self.plan.names[node])}"
+        name = f"%arg{number}_{symbol(self.plan.names[node])}"
+        if node in self.encoded:
+            self.w.rows[name] = self.encoded[node]
+        return name
 
     def constant(self, number: int, node: int, array: Array) -> str:
-        t = self.plan.program.nodes[node].types[0]
+        t, layout = self.plan.program.nodes[node].types[0], self.encoded.get(node)
         name = f"%w{number}_{symbol(self.plan.names[node])}"
+        if layout is None:
+            return self._held(number, node, array, t, name)
+        plain = t.with_shape(layout.source)
+        held = self._held(number, node, unpack(layout, array), plain, self.w.fresh())
+        return rows.write_encoded(self.w, layout, Value(held, plain), name)
+
+    def _held(self, number: int, node: int, array: Array, t: TensorType, name: str) -> str:
         if t.dtype not in ("bool", "i4", "u4"):
             return self._stored(number, node, array, t, name)
         # MLIR packs types below a byte, so they are stored as bytes and narrowed
@@ -362,6 +387,8 @@ class _Function(PlanWriter[str]):
         if isinstance(node.attr, Control):
             functions = [self._body(i, k) for k in range(len(node.attr.bodies))]
             return write_control(self.w, node.attr, values, f"%v{i}", functions)
+        if node.op == "pack" and i in self.encoded:
+            return [rows.write_encoded(self.w, self.encoded[i], values[0], f"%v{i}")]
         names = self.writer_of(node)(self.w, node.attr, values, node.types[0], f"%v{i}")
         return names if isinstance(names, list) else [names]
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eqsat.export.mlir import syntax
+from eqsat.export.mlir import rows, syntax
 from eqsat.export.mlir.expressions import Body
 from eqsat.export.mlir.syntax import Value, Writer
 from eqsat.export.walk import Typed, typed_yields
@@ -43,7 +43,7 @@ def write_generic(
 
     The loops are written in the order in which they are executed.
     """
-    ins = [_whole_dims(w, g, Operand(x.name, x.type, m)) for x, m in zip(xs, g.maps, strict=True)]
+    ins = [_whole_dims(w, g, _in_rows(w, g, x, m)) for x, m in zip(xs, g.maps, strict=True)]
     ins += _domain(w, g)
     outs = _accumulators(w, g)
     loops = len(g.sizes)
@@ -55,6 +55,16 @@ def write_generic(
     _block(w, g, ins, outs)
     w.line(f"}} -> {syntax.listed([t for _, t in outs])}")
     return [f"{name}#{i}" for i in range(len(outs))] if len(outs) > 1 else [name]
+
+
+def _in_rows(w: Writer, g: Generic, x: Value, m: Map) -> Operand:
+    """The operand; of one that is encoded the plain tensor."""
+    layout = w.rows.get(x.name)
+    plain = None if layout is None else rows.plain_map(layout, m, g)
+    if plain is None:
+        return Operand(x.name, x.type, m)
+    x = rows.write_plain(w, x)
+    return Operand(x.name, x.type, plain)
 
 
 def _whole_dims(w: Writer, g: Generic, o: Operand) -> Operand:
@@ -129,7 +139,9 @@ def write_pack(w: Writer, layout: Layout, xs: Values, t: TensorType, name: str) 
 
 
 def write_unpack(w: Writer, layout: Layout, xs: Values, t: TensorType, name: str) -> str:
-    """`linalg.unpack`."""
+    """`linalg.unpack`, or the plain tensor of an encoded one."""
+    if xs[0].name in w.rows:
+        return rows.write_plain(w, xs[0], name).name
     return _unpack(w, layout, xs[0], name)
 
 

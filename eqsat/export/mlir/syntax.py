@@ -15,6 +15,7 @@ import numpy as np
 
 from eqsat.export.plan import OpenShape, little_endian
 from eqsat.model.affine import Affine, Map
+from eqsat.model.layout import Layout
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
 from eqsat.ops.meaning.programs import element_dtype
 
@@ -125,6 +126,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.rows: dict[str, Layout] = {}  # of values that are encoded: their longer rows
         self._count = 0
 
     def fresh(self) -> str:

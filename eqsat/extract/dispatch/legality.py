@@ -21,6 +21,7 @@ from eqsat.model.tensor import DTYPES, TensorType, cdiv
 from eqsat.model.text import op_text
 from eqsat.ops.generics.access import is_cheap
 from eqsat.ops.targets.inorder import is_in_order
+from eqsat.ops.targets.rows import has_its_rows
 
 
 def _tile_bytes(extents: tuple[int, ...], dtype: str) -> int:
@@ -119,12 +120,15 @@ class Legality(FusionRules):
     def is_admissible(self, node: int) -> bool:
         """`tiles_forced` leaves no unpacked contraction, and some pipeline takes every one.
 
-        `orders_forced` leaves no op that reads or writes in another order than its kernel.
+        `orders_forced` leaves no op that reads or writes in another order than its kernel, and
+        `row_padding` none that reads rows which are too short.
         """
         attr = self.space.egraph.nodes[node].attr
         if not isinstance(attr, Generic):
             return True
         if self.target.orders_forced and not is_in_order(self.target, attr):
+            return False
+        if not has_its_rows(self.target, attr):
             return False
         if not needs_pipeline(attr):
             return True

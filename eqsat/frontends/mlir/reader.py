@@ -24,13 +24,13 @@ from eqsat.frontends.mlir.tensortypes import (
 from eqsat.frontends.values import Context, Tensor
 from eqsat.model.attr import ShapeError
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail
-from eqsat.model.layout import Border, Encoding
+from eqsat.model.layout import Border, Held, Layout
 from eqsat.model.leaves import Leaf, Opaque
 from eqsat.model.program import Builder, Program, prune
 from eqsat.model.symbols import NO_ORIGIN, Origin, file_line, spoken
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning.programs import weight_key
-from eqsat.ops.programs.border_layouts import put_in
+from eqsat.ops.programs.border_layouts import held_in, put_in
 
 MOST_OPS = 50_000  # read of one program, those of called functions included
 DEEPEST_CALL = 64
@@ -172,7 +172,7 @@ class FunctionReader:
         shapes, self.symbols = argument_sizes(self.scope, _Only(block, typed), names, sizes)
         for a, shape, name in zip(typed, shapes, names, strict=True):
             dtype = ranked_type(a.type, None)[1]
-            encoding = border_encoding(self.scope, function, a.type, shape)
+            encoding = border_encoding(self.scope, a, a.type, shape)
             place = self._place(a)
             if encoding is not None and place is not None:
                 self.scope.borders[Border("input", self.inputs)] = place
@@ -198,13 +198,17 @@ class FunctionReader:
         plain = word[1:] if word.startswith("%") else ""
         return _identifier(plain) if plain and not plain.isdigit() else f"arg{number}"
 
-    def input(self, t: TensorType, name: str, encoding: Encoding | None = None) -> Tensor:
-        leaf = Leaf(self.scope.ctx.name(name), t, index=self.inputs, layout=encoding)
+    def input(self, t: TensorType, name: str, held: Held | None = None) -> Tensor:
+        """The plain tensor of an argument; one in longer rows is unpacked from them."""
+        leaf = Leaf(self.scope.ctx.name(name), t, index=self.inputs)
         self.inputs += 1
-        return self.scope.ctx.add("input", (), leaf)
+        given = self.scope.ctx.add("input", (), leaf if held is None else held_in(leaf, held))
+        if not isinstance(held, Layout):
+            return given
+        return self.scope.ctx.add("unpack", (self.scope.ctx.materialise(given),), held)
 
     def result(self, number: int, item: Item, op: Any) -> int:
-        """The node of a result, in the encoding that its type has."""
+        """The node of a result, in the encoding, or the longer rows, that its type has."""
         if isinstance(item, Undefined):
             raise self.scope.fail("E375", "the result is a tensor that was never written", op)
         if not isinstance(item, Tensor):

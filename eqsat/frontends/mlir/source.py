@@ -153,6 +153,7 @@ _EXPAND = re.compile(
     r"(?P<rest>(?:\{[^}]*\}\s*)?:\s*tensor<[^:\n]*?>\s*into\s+tensor<(?P<shape>(?:\d+x)*)[^x\d<]*)"
 )
 _ENCODING = re.compile(r"#iree_(?:encoding|linalg_ext)\.encoding<")
+_NEGATIVE = re.compile(r"#iree_encoding\.padding<\s*\[[^\]]*?(-\s*\d+)")
 _UNSET = re.compile(
     r"%[\w$.-]+\s*=\s*iree_(?:encoding|linalg_ext)\.unset_encoding\s+(%[\w$.#-]+)\s*:\s*"
     r"(?P<from>tensor<[^:{}\n]*?>)\s*->\s*tensor<(?P<dims>(?:[?\d]+x)*)[^<>\n]*>(?!\s*\{)"
@@ -165,8 +166,12 @@ _BATCHED = ("(d0, d1, d3)", "(d0, d3, d2)", "(d0, d1, d2)")
 
 
 def modernised(source: ModuleText) -> ModuleText:
-    """The source as today's parser reads it."""
+    """The source as today's parser reads it; E379 for padding that is less than none."""
     text = without_comments(source.original)
+    for m in _NEGATIVE.finditer(text) if "padding<" in text else ():
+        help = "write how many elements lie behind the end of each dim, 0 for none"
+        why = f"no dim can be padded by {m[1]} elements"
+        raise fail("E379", why, source.at(m.start(1)), help=help)
     edits: list[Edit] = []
     for needle, find in _REWRITES:
         if needle in text:  # most files are large and hold none
@@ -319,6 +324,10 @@ _REWRITES: tuple[tuple[str, Callable[[str, str], Iterator[Edit]]], ...] = (
         _in_dialect(r"\biree_linalg_ext\.(?=(?:un)?set_encoding\b)", "iree_encoding."),
     ),
     ("flow.dispatch.tensor", _in_dialect(r"\bflow\.(?=dispatch\.tensor\b)", "iree_tensor_ext.")),
+    (
+        "pad_encoding_layout<",
+        _in_dialect(r"(?<=#iree_encoding\.)pad_encoding_layout(?=<)", "padding"),
+    ),
     ("encoding<", _encodings),
     ("unset_encoding", _unset),
 )

@@ -1,7 +1,8 @@
 """Tensor types of MLIR beside the element type: open sizes, and encodings.
 
 Of the `?` of a function's arguments: which are equal, which are known, which are symbols. Of an
-`#iree_encoding.encoding`: which operand of which contraction a tensor is.
+`#iree_encoding.encoding`: which operand of which contraction a tensor is; of a
+`#iree_encoding.padding`: how much longer its rows are in memory.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from eqsat.frontends.mlir.items import (
 from eqsat.frontends.mlir.parser import parse_attribute
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Shape
-from eqsat.model.layout import ROLES, Encoding
+from eqsat.model.extents import is_symbolic
+from eqsat.model.layout import ROLES, ROWS, Encoding, Held, padded_layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.symbols import DEFAULT_SIZE, Symbol, check_names, sized
+from eqsat.model.tensor import TensorType
 
 Size = int  # ≥ 0 known, < 0 the class of an unknown one
 _SAME = (
@@ -166,6 +169,7 @@ _FIELD = re.compile(r"(\w+)\s*=\s*")
 _SIZES = re.compile(r"iteration_sizes\s*=\s*\[([^\]]*)\]")
 _TYPES = re.compile(r"element_types\s*=\s*\[([^\]]*)\]")
 _OP = re.compile(r"op_type\s*=\s*(\w+)")
+_PADDING = re.compile(r"#iree_encoding\.(?:layout<\[#iree_encoding\.)?padding<\[([^\]]*)\]>")
 _INDEX = re.compile(r"operand_index\s*=\s*(\d+)")
 
 
@@ -180,15 +184,23 @@ def unset_encoding(scope: Environment, op: Any) -> list[Item]:
 
 
 def _encoded(scope: Environment, op: Any, name: str, typed: Any) -> list[Item]:
+    """A tensor in longer rows is the plain one that is unpacked from it, for all that reads it."""
     x = scope.tensor(op.operands[0], op)
-    encoding = encoding_of(scope, op, typed.type, x.shape)
-    return [scope.ctx.add(name, (scope.ctx.materialise(x),), encoding)]
+    held = encoding_of(scope, op, typed.type, x.shape)
+    is_asked = isinstance(held, Encoding)
+    if held is None or (name == "unset_encoding" and (not is_asked or held.role == ROWS)):
+        return [x]
+    node = scope.ctx.materialise(x)
+    if isinstance(held, Encoding):
+        return [scope.ctx.add(name, (node,), held)]
+    packed = scope.ctx.add("pack", (node,), held)
+    return [scope.ctx.add("unpack", (scope.ctx.materialise(packed),), held)]
 
 
-def border_encoding(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encoding | None:
-    """The encoding of an argument or result of this type; None if it is a plain tensor.
+def border_encoding(scope: Environment, op: Any, type_: Any, shape: Shape) -> Held | None:
+    """The encoding or longer rows of an argument or result of this type; None if it is plain.
 
-    EqsatError E379 for a layout of IREE's that is no request.
+    EqsatError E379 for another layout of IREE's.
     """
     text = str(getattr(type_, "encoding", None) or "")
     if not text.startswith("#iree_encoding.") or text.startswith("#iree_encoding.identity"):
@@ -204,10 +216,17 @@ def encodings_of(program: Program) -> Iterator[Encoding]:
             yield layout
 
 
-def encoding_of(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encoding:
-    """The encoding of a tensor type for a tensor of this shape; EqsatError E379."""
+def encoding_of(scope: Environment, op: Any, type_: Any, shape: Shape) -> Held | None:
+    """The encoding of a tensor type for a tensor of this shape, or its layout in longer rows.
+
+    None: no row is longer. EqsatError E379.
+    """
     attribute = type_.encoding
     text = str(attribute)
+    padding = _PADDING.match(text)
+    if padding is not None:
+        words = [w.strip() for w in padding[1].split(",") if w.strip()]
+        return _longer_rows(scope, op, words, TensorType(ranked_type(type_, None)[1], shape))
     if attribute is None or not text.startswith("#iree_encoding.encoding<"):
         why = f"`{text[:60]}` is no encoding that says what the tensor is for"
         raise scope.fail("E379", why, op, help="write `#iree_encoding.encoding<operand_index = …>`")
@@ -224,6 +243,25 @@ def encoding_of(scope: Environment, op: Any, type_: Any, shape: Shape) -> Encodi
         sizes = tuple(s or f for s, f in zip(sizes, loops, strict=True))
     contraction = "matmul" if kind[1] == "matmul" else "conv2d"
     return Encoding(shape, ROLES[number], contraction, types, sizes, maps, dims)
+
+
+def _longer_rows(scope: Environment, op: Any, words: list[str], t: TensorType) -> Held | None:
+    """What `padding<[…]>` says: elements behind each dim, `?` for what the target asks for."""
+    text = f"padding<[{', '.join(words)}]>"
+    if len(words) != t.rank:
+        why = f"`{text}` pads {len(words)} dims of a tensor that has {t.rank}"
+        raise scope.fail("E379", why, op, help="write one number per dim, 0 for none")
+    if words[-1:] == ["?"] and {*words[:-1]} <= {"0"}:
+        return Encoding(t.shape, ROWS, "", (t.dtype,))
+    if "?" in words:
+        why = f"`{text}` leaves more open than the last dim, or pads others beside it"
+        raise scope.fail("E379", why, op, help="write the numbers")
+    padding = tuple(map(int, words))
+    from_first = t.shape[next((d for d, p in enumerate(padding) if p), t.rank) :]
+    if any(is_symbolic(s) or s == 0 for s in from_first):
+        why = f"`{text}` pads a dim without a known size, or one in front of it"
+        raise scope.fail("E379", why, op, help="give the dim a size, or pad dims behind it")
+    return padded_layout(t.shape, padding) if from_first else None
 
 
 def _maps(

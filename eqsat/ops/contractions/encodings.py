@@ -75,7 +75,7 @@ def explicit(e: Encoding) -> Encoding | None:
 def _plain_maps(e: Encoding) -> tuple[Map, ...] | None:
     """Of a matmul: batch dims, then m and k, k and n, m and n."""
     rank = len(e.source)
-    if e.contraction != "matmul" or e.dims or rank < 2:
+    if e.role not in ROLES or e.contraction != "matmul" or e.dims or rank < 2:
         return None
     batch, (m, n, k) = range(rank - 2), range(rank - 2, rank + 1)
     sides = ((m, k), (k, n), (m, n))

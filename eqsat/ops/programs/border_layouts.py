@@ -21,7 +21,7 @@ from dataclasses import replace
 from eqsat.model.diag import Span, fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.generic import Generic
-from eqsat.model.layout import Border, Encoding, Held, Layout
+from eqsat.model.layout import ROWS, Border, Encoding, Held, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Transpose
 from eqsat.model.ops import LEAVES, VIEWS
@@ -32,6 +32,7 @@ from eqsat.ops.contractions.encodings import encoding_layout, encoding_tiles
 from eqsat.ops.contractions.packing import pack_loops
 from eqsat.ops.generics.propagate import pack_operand
 from eqsat.ops.movement.lists import inverse
+from eqsat.ops.targets.rows import longer_rows
 from eqsat.ops.targets.tiles import tiles_of
 
 # ---- layouts -------------------------------------------------------------------------------------
@@ -59,8 +60,11 @@ def taken_out(b: Builder, node: int) -> int:
 
 def put_in(b: Builder, node: int, layout: Held) -> int:
     """A result in its layout, from the plain one."""
-    if held_of(b.nodes[node]) == layout:
+    n = b.nodes[node]
+    if held_of(n) == layout:
         return node
+    if n.op == "unpack" and n.attr == layout and b.nodes[n.operands[0]].op == "pack":
+        return n.operands[0]
     if isinstance(layout, Encoding):
         return b.append("set_encoding", (node,), layout)
     if layout.tiles:
@@ -199,6 +203,8 @@ def resolution(encoding: Encoding, target: Target) -> Layout | None:
     It is that of the first of the tiles which its table has for the contraction, whoever asks, so
     programs for one target agree on what an encoding is.
     """
+    if encoding.role == ROWS:
+        return longer_rows(target.row_padding, encoding.source, encoding.dtypes[0])
     layouts = (encoding_layout(encoding, tile) for tile in encoding_tiles(target, encoding))
     return next((layout for layout in layouts if layout is not None), None)
 
