@@ -45,6 +45,7 @@ from eqsat.schedule import build, faults
 from eqsat.schedule.fused import OneDispatch
 
 LIKE, LEVEL, LIMIT = "iree-like", "O2", 300.0
+RULES = ("default", "layout/regroup")  # IREE moves reshapes out of the way, too
 FORMED = "iree-dispatch-creation-clone-producers-into-dispatch-regions"  # the pass behind which
 PROGRAMS = (
     "transposed_pack", "three_readers", "two_packs", "residual", "folded_batch", "padded_chain",
@@ -146,7 +147,9 @@ def dispatches_of(source: Source, level: str = LEVEL, machine: str = "x86-64-v4"
 
 
 def searched(source: Source, goals: Sequence[str], seconds: float) -> eqsat.Run:
-    return eqsat.optimize(source, target=LIKE, goals=goals, time_limit=seconds, cache=False)
+    return eqsat.optimize(
+        source, rules=RULES, target=LIKE, goals=goals, time_limit=seconds, cache=False
+    )
 
 
 def inside(run: eqsat.Run, cut: CutProgram) -> Iterator[str]:
