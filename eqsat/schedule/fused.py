@@ -69,8 +69,10 @@ class OneDispatch:
             yield from self._path_faults(path)
         yield from self._repeat_faults()
         yield from self._write_faults()
-        pairs = [(e.maker, e.reader) for e in self.edges]
-        yield from Connections(self.program, self.target, self.dispatch, self.ops, pairs).faults()
+        apart = self._cloned_from_memory()
+        ops = tuple(m for m in self.ops if m not in apart)
+        pairs = [(e.maker, e.reader) for e in self.edges if apart.isdisjoint((e.maker, e.reader))]
+        yield from Connections(self.program, self.target, self.dispatch, ops, pairs).faults()
         for m in self.ops:
             yield from self._tile_faults(m)
         yield from self._pipeline_faults()
@@ -197,6 +199,16 @@ class OneDispatch:
         if self._is_cloned_anywhere(m):
             return DEQUANTISE
         return join_kind(self.node(m).op, self.node(m).attr)
+
+    def _cloned_from_memory(self) -> frozenset[int]:
+        """Ops that are read inside as if they were in memory: they hold nothing together."""
+        apart: set[int] = set()
+        for m in self.ops:
+            inside = {e.maker for e in self.edges if e.reader == m}
+            is_read = any(e.maker == m for e in self.edges)
+            if is_read and inside <= apart and self._join_kind(m) in self.target.fusion.cloned:
+                apart.add(m)
+        return frozenset(apart)
 
     def _moves(self, m: int) -> bool:
         """Whether an op computes nothing, wherever it is."""
