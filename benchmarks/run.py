@@ -57,7 +57,7 @@ class Gate:
     words: tuple[str, ...] = ()  # asked ahead of what a person asks
 
 
-LIBTPU, CUDA = "libtpu", "jax_plugins.xla_cuda12"
+LIBTPU, CUDA, IREE = "libtpu", "jax_plugins.xla_cuda12", "iree.compiler"
 TORCH = ("torch", "onnxscript", "torchvision", "timm", "transformers")
 GATES: dict[str, Gate] = {
     # ---- answers: hunts over seeds
@@ -85,6 +85,7 @@ GATES: dict[str, Gate] = {
     "pages": Gate("fuzz.runs.pages", "pages work in a browser, MiniLM's within 2 s", 176, 5),
     # ---- searches
     "optima": Gate("optima", "no proven optimum moved", 347, 25),
+    "iree": Gate("ireedispatches", "IREE's dispatches legal on `iree-like`", 390, 10, (IREE,)),
     "permutes": Gate("permutes", "fewer permutes than by hand, each number proven", 389, 5),
     "cores": Gate("cores", "no proven optimum of another checkout moved", 347, 60),
     "scale": Gate("scale", "whole models within their seconds, bytes and gaps", 348, 60),
@@ -111,7 +112,7 @@ GATES: dict[str, Gate] = {
     ),
 }  # fmt: skip
 # package that is imported -> what to install
-PACKAGES = {LIBTPU: "eqsat[tpu]", CUDA: "eqsat[cuda]", **{p: p for p in TORCH}}
+PACKAGES = {LIBTPU: "eqsat[tpu]", CUDA: "eqsat[cuda]", IREE: "eqsat[mlir]", **{p: p for p in TORCH}}
 CORES = 2  # gates at a time
 STDERR = 2  # stdout is for the JSON object alone
 LIMIT = 20.0  # minutes for all gates that time no device

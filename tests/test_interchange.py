@@ -249,7 +249,7 @@ return s
 def test_heads_are_turned_where_they_are_computed():
     """Contractions as they are: a transpose writes permuted, and is none of its own."""
     how = {"target": "iree-like", "rules": "keep-contractions", "goals": ("dispatches", "time")}
-    run = searched(ENCODER_LIKE, IDENTITY, **how)
+    run = searched(ENCODER_LIKE, IDENTITY, "fusion.reshaped=true", **how)
     assert (len(run.schedule.dispatches), run.summary()["counts"]["interchanged"]) == (3, 2)
     assert faults(run.schedule, run.target) == []
     program = run.schedule.program

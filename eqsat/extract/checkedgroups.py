@@ -257,18 +257,19 @@ class CheckedGroups:
 
     def _connection_faults(self, g: Group, makers: dict[int, int]) -> Iterator[str]:
         """Members hang together by def-use, or by a shared operand if siblings are allowed."""
-        part = {m: m for m in g.members}
-        for m in g.members:
-            linked = [makers[o] for o in self.space.operands[m] if o in makers]
+        apart = self._cloned_from_memory(g, makers)
+        part = {m: m for m in g.members if m not in apart}
+        for m in tuple(part):
+            linked = [makers[o] for o in self.space.operands[m] if makers.get(o) in part]
             linked += [r for r in self.space.views_of(m) if r in part]
             for other in linked:
                 old, new = part[m], part[other]
                 part = {k: new if v == old else v for k, v in part.items()}
-        parts = sorted({part[m] for m in self._ops(g)})
+        parts = sorted({part[m] for m in self._ops(g) if m in part})
         if len(parts) < 2:
             return
         readers: dict[int, list[tuple[int, int]]] = {}
-        for m in self._ops(g):
+        for m in (m for m in self._ops(g) if m in part):
             for i, o in enumerate(self.space.operands[m]):
                 readers.setdefault(self._read_buffer(makers, o), []).append((m, i))
         shared = [
@@ -279,6 +280,16 @@ class CheckedGroups:
         unfused = [self.legality.unfused(*sorted(pair)) for pair in shared]
         if unfused and all(u is not None and u[1] is not None for u in unfused):
             yield "an unfused member is larger than the vector limit"
+
+    def _cloned_from_memory(self, g: Group, makers: dict[int, int]) -> frozenset[int]:
+        """Ops that are read inside as if they were in memory: they hold nothing together."""
+        legality, operands = self.legality, self.space.operands
+        read, apart = {makers.get(o) for m in g.members for o in operands[m]}, set[int]()
+        for m in self._ops(g):
+            inside = {makers[o] for o in operands[m] if o in makers and self.space.is_op[makers[o]]}
+            if m in read and legality.uses.join_kinds[m] in legality.fusion.cloned:
+                apart |= {m} if inside <= apart else set()
+        return frozenset(apart)
 
     def _read_buffer(self, makers: dict[int, int], buffer: int) -> int:
         while buffer in makers and self.space.egraph.nodes[makers[buffer]].op == "relax":

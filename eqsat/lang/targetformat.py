@@ -142,8 +142,12 @@ Stages = Annotated[int, BeforeValidator(stages), WithJsonSchema({"type": "intege
 
 
 Kind = Literal["elementwise", "reduction", "contraction", "conversion", "move", "opaque"]
+Row = Literal[Kind, "slice", "pad", "concat", "gather", "dequantise"]
+Column = Literal[
+    Kind, "slice", "pad", "concat", "gather", "table", "matvec", "convolution", "row_reduction"
+]  # fmt: skip
 Clone = Literal[
-    "fill", "broadcast", "cast", "cheap", "dequantise", "all",
+    "fill", "broadcast", "cast", "cheap", "dequantise", "slice", "all",
     "elementwise", "reduction", "contraction", "conversion", "move",
 ]  # fmt: skip
 
@@ -203,14 +207,16 @@ class FusionRecord(Record):
     operands: Annotated[int, Field(ge=1)] | None = None
     members: Annotated[int, Field(ge=1)] | None = None
     template: Annotated[int, Field(ge=0)] | None = None
+    around: list[Literal["elementwise", "conversion", "move"]] | None = None
     multi_result: bool | None = None
     siblings: bool | None = None
     index_relation: Literal["identity", "permutation", "any"] | None = None
     result_relation: Literal["identity", "permutation", "any"] | None = None
     contraction_order: Literal["written", "any"] | None = None
-    join: dict[Kind, list[Kind]] | None = None
+    join: dict[Row, list[Column]] | None = None
     calls: list[Kind] | None = None
     clone: list[Clone] | None = None
+    reshaped: bool | None = None
 
 
 def _extents(value: Any) -> Any:

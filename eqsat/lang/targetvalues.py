@@ -214,7 +214,7 @@ def fusion_of(base: Fusion, r: FusionRecord) -> Fusion:
     if r.join is not None:
         rows = dict(base.join) | {k: tuple(v) for k, v in r.join.items()}
         changes["join"] = tuple((str(k), tuple(map(str, v))) for k, v in rows.items())
-    for key in ("clone", "calls"):
+    for key in ("clone", "calls", "around"):
         if key in changes:
             changes[key] = tuple(map(str, changes[key]))
     fusion = replace(base, **changes)

@@ -36,6 +36,10 @@ STORED, DROPPED, HELD = "stored", "dropped", "held"
 ORIGINALS = (STORED, DROPPED, HELD)
 # kinds of ops as fusion sees them
 KINDS = ("elementwise", "reduction", "contraction", "conversion", "move", "opaque")
+MOVES = ("slice", "pad", "concat", "gather")
+# kinds that only `Fusion.join` tells apart -> the kind that stands for them in a table without
+FINER = dict.fromkeys((*MOVES, "table"), "move") | {"row_reduction": "reduction"}
+FINER |= dict.fromkeys(("matvec", "convolution"), "contraction")
 # of `Fusion.clone`: what widens elements beside any reader; what reads no more than it writes
 DEQUANTISE, CHEAP = "dequantise", "cheap"
 _FUSED = KINDS[:-1]  # an opaque op is a dispatch of its own
@@ -136,6 +140,7 @@ class Fusion:
     members: int = 4  # ops per dispatch the search enumerates in every way
     # ops of a template: a contraction or reduction, its elementwise prologue and epilogue; 0: none
     template: int = 32
+    around: tuple[str, ...] = ("elementwise", "conversion")  # kinds beside the root of a template
     multi_result: bool = False  # values used outside may become extra results
     siblings: bool = False  # consumers of one operand may share a dispatch
     index_relation: str = "permutation"  # of the loops of a producer and those of its reader
@@ -151,9 +156,24 @@ class Fusion:
     # what may be computed again in several dispatches: kinds, or fill, broadcast, cast, cheap,
     # dequantise, all
     clone: tuple[str, ...] = ("fill", "broadcast", "cast")
+    reshaped: bool = True  # what is computed inside may be read in another shape, dims of 1 aside
 
     def joins(self, producer: str, consumer: str) -> bool:
-        return consumer in dict(self.join).get(producer, ())
+        """Whether the table has this pair, or one of the kinds that stand for these."""
+        rows = self.rows
+        if producer == DEQUANTISE and producer not in rows:
+            return True
+        row = rows.get(producer, rows.get(FINER.get(producer, ""), ()))
+        return consumer in row or FINER.get(consumer) in row
+
+    @cached_property
+    def rows(self) -> dict[str, tuple[str, ...]]:
+        return dict(self.join)
+
+    @cached_property
+    def cloned(self) -> frozenset[str]:
+        """Kinds of their own that are cloned beside a reader, by whatever map it reads them."""
+        return frozenset({DEQUANTISE, *MOVES}.intersection(self.clone, self.rows))
 
     @property
     def missing_joins(self) -> tuple[tuple[str, str], ...]:
@@ -163,14 +183,13 @@ class Fusion:
         dispatch legal. Conversions, copies and moves need no such row: what is between a producer
         and its user is looked through.
         """
-        rows = dict(self.join)
-        through = rows.get("elementwise", ())
+        through = self.rows.get("elementwise", ())
         return tuple(
             (producer, consumer)
             for producer, consumers in self.join
             if "elementwise" in consumers
             for consumer in through
-            if consumer not in consumers
+            if not self.joins(producer, consumer)
         )
 
 

@@ -16,9 +16,9 @@ from eqsat.model.movement import Move
 from eqsat.model.ops import VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Dispatch
-from eqsat.model.target import Target
+from eqsat.model.target import DEQUANTISE, FINER, Target
 from eqsat.model.text import op_text
-from eqsat.ops.contractions.roles import kind
+from eqsat.ops.contractions.roles import join_kind, kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 from eqsat.ops.movement.moves import pads_with_zeros
 from eqsat.plan.price import tile_bytes
@@ -44,7 +44,10 @@ class _Path:
     relation: str  # of that map, in whatever shape the last op sees it
     below: int  # the node that is read: inside the dispatch, or in memory
     steps: int  # ops between the two
-    kind: str  # of the reader; at the rim, where nothing is computed, of a move between if any
+    # by which `join` knows the reader, and moves between with own rows; at the rim, where nothing
+    # is computed, all moves if any
+    kinds: frozenset[str]
+    seen: tuple[int, ...] = ()  # the shape in which the last op sees what it reads
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,10 @@ class OneDispatch:
             yield from self._path_faults(path)
         yield from self._repeat_faults()
         yield from self._write_faults()
-        pairs = [(e.maker, e.reader) for e in self.edges]
-        yield from Connections(self.program, self.target, self.dispatch, self.ops, pairs).faults()
+        apart = self._cloned_from_memory()
+        ops = tuple(m for m in self.ops if m not in apart)
+        pairs = [(e.maker, e.reader) for e in self.edges if apart.isdisjoint((e.maker, e.reader))]
+        yield from Connections(self.program, self.target, self.dispatch, ops, pairs).faults()
         for m in self.ops:
             yield from self._tile_faults(m)
         yield from self._pipeline_faults()
@@ -165,7 +170,8 @@ class OneDispatch:
             for i, o in enumerate(self.node(m).operands):
                 node = self.node(m)
                 direct = access(node.op, node.attr, i, self.node(o).type.shape)
-                self._follow(paths, _Path(m, direct, _relation(direct), o, 0, self.what(m)))
+                kinds = frozenset({join_kind(node.op, node.attr, i)})
+                self._follow(paths, _Path(m, direct, _relation(direct), o, 0, kinds))
         return tuple(paths)
 
     def _follow(self, paths: list[_Path], path: _Path) -> None:
@@ -175,15 +181,34 @@ class OneDispatch:
         lane_access = path.access
         if lane_access is not None and len(node.types) == 1:
             lane_access = seen_as(lane_access, seen, node.type.shape)
-        paths.append(replace(path, access=lane_access, below=base))
+        paths.append(replace(path, access=lane_access, below=base, seen=seen))
         if base not in self.ops or not self._passes_on(base):
             return
         for i, o in enumerate(node.operands):
             shape = self.node(o).type.shape
             more = lane_access and through(lane_access, node.op, node.attr, i, shape)
-            what = "move" if self.what(base) == "move" and self._moves(path.reader) else path.kind
-            below = _Path(path.reader, more, _relation(more), o, path.steps + 1, what)
+            kinds, is_rim = path.kinds, self._moves(path.reader)
+            if self.what(base) == "move" and (is_rim or node.op in self.target.fusion.rows):
+                kept = {k for k in kinds if not is_rim or "move" in (k, FINER.get(k))}
+                kinds = frozenset({*kept, join_kind(node.op, node.attr, i)})
+            below = _Path(path.reader, more, _relation(more), o, path.steps + 1, kinds)
             self._follow(paths, below)
+
+    def _join_kind(self, m: int) -> str:
+        """The kind by which `join` knows what an op computes."""
+        if self._is_cloned_anywhere(m):
+            return DEQUANTISE
+        return join_kind(self.node(m).op, self.node(m).attr)
+
+    def _cloned_from_memory(self) -> frozenset[int]:
+        """Ops that are read inside as if they were in memory: they hold nothing together."""
+        apart: set[int] = set()
+        for m in self.ops:
+            inside = {e.maker for e in self.edges if e.reader == m}
+            is_read = any(e.maker == m for e in self.edges)
+            if is_read and inside <= apart and self._join_kind(m) in self.target.fusion.cloned:
+                apart.add(m)
+        return frozenset(apart)
 
     def _moves(self, m: int) -> bool:
         """Whether an op computes nothing, wherever it is."""
@@ -219,10 +244,10 @@ class OneDispatch:
                 yield f"{count} {words}, fusion.{key} is {bound} ({where})"
 
     def _most_ops(self) -> int:
-        """`members`, or `template` for one root with elementwise ops and conversions."""
+        """`members`, or `template` for one root with the kinds of `around`."""
         fusion = self.target.fusion
         around = {self.what(m) for m in self.ops if m not in self.roots}
-        is_template = self.root_count == 1 and around <= {"elementwise", "conversion"}
+        is_template = self.root_count == 1 and around <= set(fusion.around)
         if fusion.members > 1 and fusion.roots > 0 and is_template:
             return max(fusion.members, fusion.template)
         return fusion.members
@@ -258,12 +283,16 @@ class OneDispatch:
             if wanted == "identity" and path.steps and not self._is_in_step(path):
                 yield self._relation_fault(path)
             return
-        maker_kind, reads = self.what(maker), path.kind
-        joins = reads in dict(self.target.fusion.join).get(maker_kind, ())
-        if not joins and not self._is_cloned_anywhere(maker):
+        fusion, kind = self.target.fusion, self._join_kind(maker)
+        apart = sorted(k for k in path.kinds if not fusion.joins(kind, k))
+        if apart:
             where = self.target.place("fusion.join")
-            names = f"{maker_kind} %{maker} joins {reads} %{reader}"
+            names = f"{kind} %{maker} joins {apart[0]} %{reader}"
             yield f"{names}, fusion.join has no such row ({where})"
+        made = self.node(maker).types[0].shape
+        if not fusion.reshaped and [s for s in made if s > 1] != [s for s in path.seen if s > 1]:
+            where = self.target.place("fusion.reshaped")
+            yield f"%{reader} reads %{maker} reshaped, fusion.reshaped is false ({where})"
         if len(self.node(maker).types) > 1:
             yield f"%{maker} has several results and is read inside"
         if wanted == "identity" and not self._passes_on(maker):
@@ -271,13 +300,14 @@ class OneDispatch:
             is_legal = is_generic and self._is_in_step(path)
         else:
             is_legal = wanted == "any" or relation != "any" or self._is_edge(path)
+            is_legal = is_legal or kind in fusion.cloned
         if not is_legal:
             yield self._relation_fault(path)
 
     def _is_edge(self, path: _Path) -> bool:
         """Whether windows of a contraction reach over the edge of what a pad reads."""
         pads = self.target.fusion.pads and pads_with_zeros(self.node(path.below).attr)
-        return pads and not path.steps and path.kind == "contraction"
+        return pads and not path.steps and self.what(path.reader) == "contraction"
 
     def _is_in_step(self, path: _Path) -> bool:
         """Whether a reader wants one element after another as the maker (or memory) has them."""

@@ -15,7 +15,7 @@ from eqsat.model.nest import NoNest
 from eqsat.model.ops import CONVERSIONS, VIEWS
 from eqsat.model.program import Node, Program
 from eqsat.model.schedule import Schedule
-from eqsat.model.target import ORIGINALS, Target
+from eqsat.model.target import MOVES, ORIGINALS, Target
 from eqsat.model.tensor import TensorType
 from eqsat.model.text import with_names
 from eqsat.ops.contractions.roles import kind
@@ -262,6 +262,8 @@ def _is_cloneable(node: Node, clone: tuple[str, ...]) -> bool:
     if what in ("elementwise", "conversion") and ("all" in clone or what in clone):
         return True
     if ("dequantise" in clone and widens(node.attr)) or ("cheap" in clone and is_cheap(node.attr)):
+        return True
+    if node.op in MOVES and node.op in clone:
         return True
     if what != "elementwise" or not isinstance(node.attr, Generic):
         return False

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from eqsat.extract.candidates.space import Space
 from eqsat.model.attr import loop_order
 from eqsat.model.generic import Generic
-from eqsat.model.target import DEQUANTISE, Fusion
+from eqsat.model.target import DEQUANTISE, MOVES, Fusion
+from eqsat.ops.contractions.roles import join_kind
 from eqsat.ops.generics.access import LaneAccess, access, is_copy, seen_as, through, widens
 from eqsat.ops.movement.moves import pads_with_zeros
 
@@ -28,6 +29,10 @@ class Use(NamedTuple):
     node: int
     operand: int
     via: tuple[Reader, ...] = ()  # from the reader down to the value
+
+    @property
+    def readers(self) -> tuple[Reader, ...]:
+        return (self.node, self.operand), *self.via
 
     def below(self, node: int, operand: int) -> Use:
         return Use(self.node, self.operand, (*self.via, (node, operand)))
@@ -56,6 +61,18 @@ class Uses:
             k in ("conversion", "move") or is_copy(n.attr) or d
             for n, k, d in zip(self.space.egraph.nodes, kinds, self.dequantises, strict=True)
         )
+
+    @cached_property
+    def join_kinds(self) -> tuple[str, ...]:
+        """Per node: the kind by which `join` knows what it computes."""
+        both = zip(self.space.egraph.nodes, self.dequantises, strict=True)
+        return tuple(DEQUANTISE if d else join_kind(n.op, n.attr) for n, d in both)
+
+    @cached_property
+    def clones(self) -> tuple[bool, ...]:
+        """Per node: whether it is a move, or dequantisation, that the target clones."""
+        cloned = {DEQUANTISE, *MOVES}.intersection(self.fusion.clone)
+        return tuple(k in cloned for k in self.join_kinds)
 
     # ---- uses have numbers: groups of one e-graph make the same ones again and again -------------
     @cached_property
@@ -177,7 +194,7 @@ class Uses:
         if meaning is None:
             use, kinds = self._known[number], self.space.kinds
             where, steps = self.access(use), tuple(self._steps(use))
-            sign = self.kind(use), kinds[use.node], steps, where, self._seen(use), bool(use.via)
+            sign = self.asked(use), kinds[use.node], steps, where, self._seen(use), bool(use.via)
             meaning = self._meanings[form] = self._signs.setdefault(sign, len(self._signs))
         return meaning
 
@@ -202,27 +219,38 @@ class Uses:
             self._pairs[key] = self.may_join(producer, self._known[number])
         return self._pairs[key]
 
-    def kind(self, use: Use) -> str:
-        """The kind `join` is asked about: where the rim computes nothing, a move if there is one.
+    def asked(self, use: Use) -> frozenset[str]:
+        """The kinds `join` is asked about: that of the reader, and moves between with own rows.
 
-        Else a transpose behind a concat would make a conversion of it.
+        Where the rim computes nothing, all moves that there are: else a transpose behind a concat
+        would make a conversion of it.
         """
-        kinds, node = self.space.kinds, use.node
-        is_rim = self.carries[node] and not self.dequantises[node]
-        return "move" if is_rim and any(kinds[q] == "move" for q, _ in use.via) else kinds[node]
+        nodes, kinds = self.space.egraph.nodes, self.space.kinds
+        is_rim = self.carries[use.node] and not self.dequantises[use.node]
+        way = [(q, join_kind(nodes[q].op, nodes[q].attr, i)) for q, i in use.readers]
+        rows = self.fusion.rows
+        moves = {k for q, k in way if kinds[q] == "move" and (is_rim or nodes[q].op in rows)}
+        return frozenset(moves if is_rim and moves else {*moves, way[0][1]})
 
     def may_join(self, producer: int, use: Use) -> bool:
         """Whether an op may be computed inside its user's dispatch."""
-        space, kinds = self.space, self.space.kinds
-        joins = self.fusion.joins(kinds[producer], self.kind(use))
-        if not (self.dequantises[producer] or joins):
+        space, fusion, kind = self.space, self.fusion, self.join_kinds[producer]
+        if not all(fusion.joins(kind, k) for k in self.asked(use)):
+            return False
+        if not fusion.reshaped and self._is_reshaped(producer, use):
             return False
         if len(space.outputs[producer]) != 1 or space.views_of(producer):
             return False  # an op with several results is a dispatch's last member
-        wanted = self.fusion.index_relation
+        wanted = fusion.index_relation
         if wanted == "identity" and not self.carries[producer]:
             return self._is_one_nest(producer, use)
-        return wanted == "any" or self.relation(use) != "any" or self.is_edge(producer, use)
+        if wanted == "any" or kind in fusion.cloned:
+            return True
+        return self.relation(use) != "any" or self.is_edge(producer, use)
+
+    def _is_reshaped(self, producer: int, use: Use) -> bool:
+        made = self.space.type(self.space.outputs[producer][0]).shape
+        return [s for s in made if s > 1] != [s for s in self._seen(use) if s > 1]
 
     def is_edge(self, producer: int, use: Use) -> bool:
         """Whether an op pads for a contraction whose windows may reach over the edge."""

@@ -50,9 +50,11 @@ class Legality(FusionRules):
         what = self.space.kinds[node]
         if what in ("leaf", "view"):
             return True
+        if self.uses.clones[node]:
+            return True
         if what not in ("elementwise", "conversion"):
             return False
-        if self._clones & {"all", what} or self.uses.dequantises[node]:
+        if self._clones & {"all", what}:
             return True
         attr = self.space.egraph.nodes[node].attr
         if CHEAP in self._clones and is_cheap(attr) and self._is_shared(node):

@@ -298,7 +298,7 @@ class FusionRules(PerDevice):
 
     def is_template_kind(self, node: int) -> bool:
         """Whether a template may hold an op: its root, or a part of prologue or epilogue."""
-        return self.is_root(node) or self.space.kinds[node] in ("elementwise", "conversion")
+        return self.is_root(node) or self.space.kinds[node] in self.fusion.around
 
     @property
     def has_templates(self) -> bool:

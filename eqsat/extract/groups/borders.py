@@ -180,7 +180,7 @@ class Borders(Checks):
         uses, above = self.legality.uses, self.above(state, buffer)
         numbers = uses.numbers(state.readers, buffer)
         turned = self.is_turned(state, above.readers)
-        how: Hashable = frozenset([uses.kind(uses[u]) for u in numbers])
+        how: Hashable = frozenset([uses.asked(uses[u]) for u in numbers])
         if not self._is_planned:
             joined = self.joining(buffer, numbers)
             how = joined, self._along(state, numbers, joined)

@@ -53,7 +53,7 @@ def converts_for_free(pool: Pool, nodes: Iterable[int]) -> bool:
     priced = target.is_planned or target.relayout or target.pipelines or target.devices
     if priced or target.padding or "identity" in (fusion.index_relation, fusion.result_relation):
         return False
-    if fusion.members < ROOM:
+    if fusion.members < ROOM or "move" in fusion.around:
         return False
     if fusion.multi_result and not fusion.siblings:
         return False  # parts that share a conversion may be one dispatch, those of one operand not

@@ -94,7 +94,9 @@ class Merger(DevicePool):
         if not self.legality.fusion.multi_result:
             return []
         space, sink = self.space, (self.space.buffer[c.writes[0]],)
-        return [m for m in c.members if space.is_op[m] and space.output_buffers[m] != sink]
+        kinds, cloned = self.legality.uses.join_kinds, self.legality.fusion.cloned
+        inside = [m for m in c.members if space.is_op[m] and kinds[m] not in cloned]
+        return [m for m in inside if space.output_buffers[m] != sink]
 
     def _operands(self, c: Candidate) -> list[int]:
         """The buffers that a part reads, weights apart, if groups that share one may merge."""

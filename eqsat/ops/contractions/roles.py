@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from eqsat.model.affine import Map
+from eqsat.model.affine import Map, map_loops
 from eqsat.model.attr import Attr
 from eqsat.model.generic import Generic, factors_of
 from eqsat.model.leaves import Custom
-from eqsat.model.target import Tile
+from eqsat.model.target import MOVES, Tile
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,24 @@ def kind(op: str, attr: Attr) -> str:
             return "elementwise"
         return "contraction" if contraction_roles(attr) else "reduction"
     return attr.fusion if isinstance(attr, Custom) else attr.ops[op]
+
+
+def join_kind(op: str, attr: Attr, operand: int | None = None) -> str:
+    """The kind by which `fusion.join` knows an op, as one that reads this operand if one is given.
+
+    Moves are told by their names, and the table of a gather; contractions with windows are
+    convolutions. If all results of a reduction or contraction read elements of their own, it is a
+    `row_reduction` or a `matvec`.
+    """
+    what = kind(op, attr)
+    if what == "move":
+        return "table" if (op, operand) == ("gather", 0) else op if op in MOVES else what
+    if operand is None or not isinstance(attr, Generic) or what == "elementwise":
+        return what
+    if any(len(a.terms) > 1 for m in attr.maps for a in m):
+        return "convolution" if what == "contraction" else what
+    own = {d for d in range(attr.rank) if attr.sizes[d] > 1} <= {*map_loops(attr.maps[operand])}
+    return {"contraction": "matvec", "reduction": "row_reduction"}[what] if own else what
 
 
 Order = tuple[tuple[str, int], ...]  # (role, extent of a tile; 0: a whole loop or its blocks)
