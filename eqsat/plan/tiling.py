@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest, NoNest
 from eqsat.plan import estimate
-from eqsat.plan.blocks import blocked, other_blocks, panel_count, split
+from eqsat.plan.blocks import (
+    along_curves,
+    blocked,
+    may_curve,
+    other_blocks,
+    panel_count,
+    split,
+)
 from eqsat.plan.contraction import Blocking, Tiling, products_at_once
 from eqsat.plan.roles import (
     ProductFactor,
@@ -52,7 +59,17 @@ def tilings(nest: Nest, machine: Machine, *, neighbours: bool = False) -> list[T
         raise NoNest("no loop of the contraction's result can be its vector loop")
     if neighbours:
         found += [x for c in found for x in other_blocks(nest, roles, c)]
-    return [_finished(nest, roles, c, machine) for c in dict.fromkeys(found)]
+    finished = [_finished(nest, roles, c, machine) for c in dict.fromkeys(found)]
+    curved = (
+        x for c in _cheapest(finished, machine) for x in along_curves(nest, roles, c, machine)
+    )
+    return [*finished, *(_finished(nest, roles, c, machine) for c in curved)]
+
+
+def _cheapest(some: list[Tiling], machine: Machine) -> list[Tiling]:
+    """The cheapest that copies nothing, if there is one, which may go along a curve."""
+    plain = [c for c in some if may_curve(c)]
+    return [min(plain, key=lambda c: estimate.cycles(c.work, machine))] if plain else []
 
 
 def _finished(nest: Nest, roles: ProductRoles, c: Tiling, machine: Machine) -> Tiling:
