@@ -35,6 +35,7 @@ PREFETCHED = 16  # streams that the core's prefetchers follow
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
 FAR = 4  # elements that are read one by one in the time of one from the next cache
 WAYS = 8  # lines of a set of the nearest cache
+CROWDED = 16.0  # bytes fetched again per element of rows through whose sets a panel goes, too
 SHIFTED = 0.3  # additions per vector that is shifted beside a multiply-add
 TURNED = 5  # shuffles per vector of a square that is transposed in registers
 # additions per vector of f32: to spread the elements, then to convert or shift them
@@ -403,9 +404,12 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
         if apart:
             yield whole[0] + panel * p.k_blocks * p.panel_block, a_bytes * apart
     a = sizes.factors[0].direct
-    if a and p.row_loops and not p.copied[0] and aliased(row_bytes(a, p.row_loops[-1]), p.rows):
-        # a line leaves the cache before its next element is read
-        yield machine.caches[0] + 1, 64.0 * a_points * p.panels
+    if a and p.row_loops and not p.copied[0]:
+        apart, fetched_anew = row_bytes(a, p.row_loops[-1]), a_points * p.panels
+        if aliased(apart, p.rows):  # a line leaves the cache before its next element is read
+            yield machine.caches[0] + 1, 64.0 * fetched_anew
+        elif panel > machine.caches[0] and aliased(apart, 2 * p.rows):
+            yield machine.caches[0] + 1, CROWDED * fetched_anew
     if p.k_blocks > 1:
         sums = 4.0 * p.rows * p.tile_block * p.panel_block * p.vectors * p.lanes
         total = 8.0 * batch * sizes.tiles * p.rows * p.panels * p.vectors * p.lanes
