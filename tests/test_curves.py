@@ -9,7 +9,9 @@ from contracted import AVX2, matmul, operands
 from fuzz import guarded
 from runnable import needs
 
+import eqsat
 from eqsat.execute.kernels.kernel import generate
+from eqsat.lang.programs import parse_program
 from eqsat.plan import contraction
 from eqsat.plan.blocks import LEAST_LINES
 from eqsat.plan.contraction import Tiling
@@ -17,6 +19,7 @@ from eqsat.plan.curves import HILBERT, MORTON, ORDERS, ROWS, reuses, visits
 from eqsat.plan.plancheck import plan_faults
 from eqsat.plan.planner import plan
 from eqsat.plan.tiling import tilings
+from eqsat.plan.updates import nest_in_place
 
 SMALL = replace(AVX2, caches=(4 << 10, 32 << 10, 64 << 10))  # of which a small product is too much
 M, K, N = 200, 100, 264  # tails of tiles and of panels
@@ -120,3 +123,28 @@ def test_orders_that_leave_blocks_out_are_refused(monkeypatch: pytest.MonkeyPatc
     for wrong in (lambda v: (*v[:-1], v[0]), lambda v: (*v, v[0]), lambda v: v[1:]):
         monkeypatch.setattr(contraction, "visits", lambda *x, w=wrong: w(visits(*x)))
         assert any("its order" in f for f in plan_faults(nest, chosen))
+
+
+PACKED = """
+program packed
+input a: f32[4, 2, 5, 8, 6]
+input b: f32[3, 2, 2, 8, 16]
+y = generic(a, b, loops=[4, 5, 6, 3, 2, 16, 2, 8], rank=6, body=mul(x0, x1), combine=add,
+  maps=[[d0, d6, d1, d7, d2], [d3, d6, d4, d7, d5]])
+return y
+"""
+
+
+def test_packs_of_packs_are_read_where_they_lie():
+    """Both operands in blocks, these in panels: [M/30, K/8, 5, 8, 6] and [N/32, K/8, 2, 8, 16]."""
+    program = parse_program(PACKED)
+    run = eqsat.optimize(eqsat.Source(program), target="avx2", rules=())
+    assert run.schedule is not None
+    (dispatch,) = run.schedule.dispatches
+    chosen = dispatch.plan
+    assert isinstance(chosen, Tiling)
+    assert chosen.copied == (False, False)
+    assert chosen.rows == 6
+    assert nest_in_place(run.schedule, dispatch).sizes[chosen.row_loops[0]] == 6  # a packed tile's
+    needs(AVX2)
+    assert run.verify().ok
