@@ -21,7 +21,7 @@ from eqsat.lang.experiments import Cell, load_experiment
 QUESTIONS = (
     "transposed-pack", "global-packing", "interchange", "scratch-limits", "encodings",
     "skinny-to-square", "greedy", "leave-one-out", "predicted-measured", "depth", "sharding",
-    "census", "footprint",
+    "census", "footprint", "levels",
 )  # fmt: skip
 ROOT = Path(__file__).parent.parent
 
