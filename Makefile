@@ -137,7 +137,7 @@ pages: $(TEST) ## open pages of runs in a browser, use them, take screenshots in
 	  echo "playwright could not be installed" >&2
 	$(BIN)/python benchmarks/run.py pages
 
-questions: $(TEST) ## the thirteen questions of experiments/README.md: run what is missing, fill in tables and figures; JSON
+questions: $(TEST) ## the fourteen questions of experiments/README.md: run what is missing, fill in tables and figures; JSON
 	$(BIN)/python docs/questions.py
 
 pictures: $(TEST) ## take the pictures of docs/pictures.md again, in a browser (two minutes)

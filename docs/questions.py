@@ -1,4 +1,4 @@
-"""Runs the thirteen questions: their tables into experiments/README.md, their figures beside it.
+"""Runs the fourteen questions: their tables into experiments/README.md, their figures beside it.
 
     python docs/questions.py [--fresh] [NAME…]
 

@@ -1,4 +1,4 @@
-"""Stamps of the thirteen questions: what decides their tables, and whether it is still what it was.
+"""Stamps of the fourteen questions: what decides their tables, and whether it is still what it was.
 
 A stamp is of the experiment's file, of what its rules and targets say, of its programs' files and
 of the version: not of comments, docs, or where figures come from. Nor is it of eqsat's code, of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,6 +106,30 @@ def test_k_elements_lie_together(seed: int):
     assert rhs.shape[-1] == lhs.shape[-1] == t.vnni
     if t.order.index("k") > t.order.index("m"):
         np.testing.assert_array_equal(lhs.ravel(), packed(found.lhs, x).ravel())
+
+
+@pytest.mark.parametrize("seed", seeds(8, SEEDS))
+def test_panels_inside_of_blocks_compute_the_same(seed: int):
+    rng = random.Random(seed)
+
+    def draw():
+        g, panel = contraction(rng), {"m": rng.choice((1, 2)), "n": rng.choice((1, 2, 3)), "k": 1}
+        blocks = {r: cut * rng.choice((2, 3)) for r, cut in panel.items()}
+        outer = Tile(tuple(blocks.items()), 1.0, order=("k", "m", "n"))
+        inner = Tile(tuple(panel.items()), 1.0, panel=True, inside=tuple(blocks.values()))
+        once = pack_loops(g, outer)
+        assert pack_loops(g, inner) is None  # nothing is packed yet
+        assert once is None or not pack_other_loops(once.sig, inner)
+        return once and pack_loops(once.sig, inner), once, g, inner
+
+    twice, once, g, inner = until_applies(draw)
+    xs = operands(g, rng)
+    levels = zip(once.operands, twice.operands, xs, strict=True)
+    inside = [packed(again, packed(first, x)) for first, again, x in levels]
+    result = value("unpack", twice.result, value("generic", twice.sig, *inside))
+    np.testing.assert_array_equal(value("unpack", once.result, result), value("generic", g, *xs))
+    assert twice.sig.tile == inner.extents
+    assert pack_loops(twice.sig, inner) is None  # there is nothing inside of panels
 
 
 @pytest.mark.parametrize("seed", seeds(12, 150))
@@ -326,6 +351,30 @@ def test_a_second_pack_only_where_the_tile_names_it():
         again = [n for n in graph.nodes if n.op == "pack" and n.children[0] in packed_classes]
         assert len(again) == wanted
         assert evaluate_classes(graph, leaves).disagreement is None
+
+
+def test_blocks_of_a_cache_hold_panels_of_registers():
+    program = parse_program("""
+program levels
+input a: f32[12, 20]
+weight b: f32[20, 24]
+y = matmul(a, b)
+return y
+""")
+    blocks = Tile((("m", 1), ("n", 8), ("k", 10)), 1.0, order=("k", "m", "n"))
+    panel = Tile((("n", 4),), 1.0, panel=True)
+    vocabulary = panel, blocks, replace(panel, inside=blocks.extents)
+    graph = saturate(program, eqsat.rules(*RULES), machine("matmul", *vocabulary))
+    assert graph.stop == "saturated"
+    leaves = {
+        n.attr: np.random.default_rng(0).standard_normal(n.type.shape)
+        for n in program.nodes if not n.operands
+    }  # fmt: skip
+    assert evaluate_classes(graph, leaves).disagreement is None
+    packs = {n.eclass: n.children[0] for n in graph.nodes if n.op == "pack"}
+    forms = {graph.types[c][0].shape for c, of in packs.items() if of in packs}
+    assert (3, 2, 2, 10, 4) in forms  # N, K, panels of a block, its k, columns of a panel
+    assert (6, 20, 4) in {graph.types[c][0].shape for c in packs}  # and panels without blocks
 
 
 CHAIN = {

@@ -165,6 +165,10 @@ def test_a_kernel_row_names_what_lies_innermost():
         ("tiles.matmul=[{mnk: [1, 8, 4], rhs: k4·n8, rate: 1}]", "another order than `order`"),
         ("tiles.conv2d=[{k: 8, rate: 1}]", "either `c` and `k` or a `panel`"),
         ("untiled.matmul=[{rhs: kn32, rate: 1}]", "names a tile"),
+        ("tiles.matmul=[{mnk: [1, 8, 1], inside: [1, 8, 8], rate: 1}]", "only a panel lies"),
+        ("tiles.matmul=[{panel: {n: 8}, inside: [1, 20, 4], rate: 1}]", "no panels of n8"),
+        ("tiles.matmul=[{panel: {n: 8}, inside: [1, 8, 4], rate: 1}]", "no panels of n8"),
+        ("tiles.matmul=[{panel: {n: 8}, inside: [1, 16, 4], rate: 1}]", "no row has the blocks"),
     ],
 )
 def test_wrong_rows_say_why(rows: str, message: str):

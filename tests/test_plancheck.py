@@ -43,7 +43,7 @@ FREE = {
 HELD = {
     "contraction": {
         "lanes", "rows", "items", "panels", "k_blocks", "copied", "fused", "swapped",
-        "vector_loop", "vector_rows", "row_loops", "outer_columns", "batch", "windows",
+        "vector_loop", "vector_rows", "row_loops", "outer_columns", "batch", "windows", "order",
     },
     "rows": {"items", "numbered", "outer", "passes", "inside"},
     "row_blocks": {"items", "blocks", "rows", "lanes", "vectors", "columns_copied", "weights_slot"},

@@ -1,4 +1,4 @@
-"""The claims of the thirteen questions (experiments/README.md), at sizes that take a second or two.
+"""The claims of the fourteen questions (experiments/README.md), at sizes that take a second or two.
 
 Each test takes the file of its question with fewer or smaller programs; nothing is timed.
 """
@@ -21,7 +21,7 @@ from eqsat.lang.experiments import Cell, load_experiment
 QUESTIONS = (
     "transposed-pack", "global-packing", "interchange", "scratch-limits", "encodings",
     "skinny-to-square", "greedy", "leave-one-out", "predicted-measured", "depth", "sharding",
-    "census", "footprint",
+    "census", "footprint", "levels",
 )  # fmt: skip
 ROOT = Path(__file__).parent.parent
 
@@ -209,3 +209,12 @@ def test_m_packed_weights_beside_their_originals_take_twice_y_and_no_way_takes_x
     for r in way.values():
         assert r["claim"] == "optimal"
         assert max(r["load_peak_bytes"], r["peak_bytes"]) < x + 2 * y
+
+
+def test_n_panels_inside_of_blocks_pay_for_eight_rows_and_accesses_for_what_reads_across():
+    names = ("eight/panels", "eight/levels", "largest_sum/as-written", "largest_sum/accesses")
+    rows = {r["name"]: r for r in rows_of("levels", lambda c: c.name in names)}
+    time = {name: r["time_us"] for name, r in rows.items()}
+    assert time["eight/levels"] < time["eight/panels"]
+    assert 3 * time["largest_sum/accesses"] < time["largest_sum/as-written"]
+    assert all(r["claim"] == "optimal" for r in rows.values())

@@ -171,7 +171,8 @@ def _tile(t: TileRecord | ConvolutionTileRecord) -> Tile:
         return Tile(sizes, t.rate, when, panel=t.panel is not None)
     when = tuple(condition(c) for c in t.when)
     if t.panel is not None:
-        return Tile(tuple(t.panel.model_dump().items()), t.rate, when, panel=True)
+        inside = tuple(t.inside or ())
+        return Tile(tuple(t.panel.model_dump().items()), t.rate, when, panel=True, inside=inside)
     sizes = tuple(zip(("m", "n", "k"), t.mnk or (), strict=True))
     return Tile(
         sizes, t.rate, when, tuple(t.order), t.vnni, lhs=t.lhs, rhs=t.rhs, swapped=t.swapped

@@ -151,8 +151,13 @@ class TileRecord(Record):
         default=None, description="`rate` with m and n exchanged; left out: the same"
     )
 
+    inside: Mnk | None = Field(
+        default=None, description="of a panel: the `mnk` of another row, whose blocks it cuts again"
+    )
+
     @model_validator(mode="after")
     def _fits(self) -> TileRecord:
+        self._check_inside()
         if (self.mnk is None) == (self.panel is None):
             raise coded("E206", "a tile is either `mnk` or a `panel`")
         if self.panel is not None:
@@ -164,6 +169,17 @@ class TileRecord(Record):
         if self.mnk is not None:
             self._check_streams(dict(zip("mnk", self.mnk, strict=True)))
         return self
+
+    def _check_inside(self) -> None:
+        """Check that blocks are whole panels."""
+        if self.inside is None:
+            return
+        if self.panel is None:
+            raise coded("E206", "only a panel lies `inside` of blocks", "write `panel: {n: 16}`")
+        for role, extent in zip("mnk", self.inside, strict=True):
+            cut = getattr(self.panel, role)
+            if cut > 1 and (extent % cut or extent == cut):
+                raise coded("E206", f"`inside` has {role}{extent}, no panels of {role}{cut}")
 
     def _check_streams(self, extents: dict[str, int]) -> None:
         """Check that a kernel streams as its tile packs: extents, and the order of tile dims."""
@@ -290,7 +306,22 @@ def _form(value: Any) -> str:
 
 _Computed = Annotated[StrategyRecord, Tag("[strategy]")]
 _Form = Discriminator(_form)
-Tiles = Annotated[Annotated[list[TileRecord], Tag("[tiles]")] | _Computed, _Form]
+
+
+def _are_there(rows: list[TileRecord]) -> list[TileRecord]:
+    """Rows inside of which others lie."""
+    blocks = [r.mnk for r in rows]
+    for r in rows:
+        if r.inside is not None and r.inside not in blocks:
+            text = ", ".join(map(str, r.inside))
+            raise coded(
+                "E206", f"no row has the blocks `mnk: [{text}]` that a panel lies inside of"
+            )
+    return rows
+
+
+_Rows = Annotated[list[TileRecord], AfterValidator(_are_there), Tag("[tiles]")]
+Tiles = Annotated[_Rows | _Computed, _Form]
 ConvolutionTiles = Annotated[
     Annotated[list[ConvolutionTileRecord], Tag("[tiles]")] | _Computed, _Form
 ]

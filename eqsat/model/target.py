@@ -63,7 +63,8 @@ class Tile:
     panel: roles of extent 1 are never cut, even if an operand is; the cut dim is innermost, behind
     the dim that is summed over: [N/32, K, 32]. lhs, rhs: the innermost roles of an operand, such as
     `k·n32`; an operand in another order is not packed by this tile. swapped: the share with m and n
-    exchanged; None: the same.
+    exchanged; None: the same. inside: (m, n, k) of the tile whose inner loops this one cuts again:
+    registers inside of a block of a cache.
     """
 
     # role -> extent, 1 leaves the loop alone; m, n, k of a contraction, or c, k of a convolution
@@ -76,6 +77,7 @@ class Tile:
     lhs: str = ""
     rhs: str = ""
     swapped: float | None = None
+    inside: tuple[int, ...] = ()
 
     def __getitem__(self, role: str) -> int:
         return dict(self.sizes)[role]
@@ -87,6 +89,11 @@ class Tile:
         if "c" in sizes:
             return 1, sizes["k"], sizes["c"]
         return sizes.get("m", 1), sizes.get("n", 1), sizes.get("k", 1)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it packs plain operands, once."""
+        return self.vnni == 1 and not self.inside
 
     @property
     def m(self) -> int:
@@ -325,6 +332,12 @@ class Target:
             raise ValueError("a link or a value names a device that is not there")
         for _, target in self.devices:
             target.verify()
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether tiles lie inside of others."""
+        parts = (self, *(t for _, t in self.devices))
+        return any(t.inside for part in parts for _, tiles in part.tiles for t in tiles)
 
     def vocabulary(self, kind: str) -> tuple[Tile, ...]:
         return dict(self.tiles).get(kind, ()) if self.data_tiling else ()

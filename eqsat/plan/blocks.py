@@ -14,6 +14,7 @@ from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Access, Nest
 from eqsat.plan import estimate
 from eqsat.plan.contraction import UNROLL, Blocking, Tiling
+from eqsat.plan.curves import HILBERT, MORTON
 from eqsat.plan.roles import ProductRoles, source_access
 from eqsat.plan.stages import (
     CHAIN,
@@ -66,6 +67,8 @@ SPARE = 5  # registers beside sums and columns where short vectors take their ro
 STREAM_RUN = 1024  # columns of a row that are read in order at least
 IN_ORDER = ("f32", "bf16")  # elements of rows that are read whole
 PANEL, WINDOWED = 1 / 4, 3 / 4  # of the second cache, that a panel may take; beside a window
+MOST_VISITS = 2048  # of blocks along a curve, whose numbers are a table in the code
+LEAST_LINES = 4  # rows and columns of blocks, in which a curve turns
 STREAMED = 16  # rows of B that are read side by side, each in order
 
 
@@ -319,6 +322,38 @@ def _asking_level(one: Tiling, b: Access) -> int | None:
     rows = [i for i, loop in enumerate(one.reduced) if i and b.strides[loop]]
     is_block = one.k_block == 1 < one.k_blocks and len(rows) == 1
     return rows[0] if is_block and rows[0] >= len(one.reduced) - 2 else None
+
+
+def may_curve(one: Tiling) -> bool:
+    """Whether its items read both factors where they lie, and nothing else orders them."""
+    others = one.dot, one.windows, one.strips, one.in_order, one.vector_rows
+    return not any((*others, *one.copied))
+
+
+def along_curves(
+    nest: Nest, roles: ProductRoles, one: Tiling, machine: Machine
+) -> Iterator[Tiling]:
+    """The same blocks along curves, where both factors together leave the last cache.
+
+    Not of rows that share the sets of caches, which are better copied.
+    """
+    sizes = Blocking(nest, one, roles)
+    each, a = zip(sizes.factors, sizes.fetched_bytes, strict=True), sizes.factors[0].direct
+    if sum(nest.points(f.loops) * n for f, n in each) <= machine.caches[-1]:
+        return
+    if (
+        a
+        and one.row_loops
+        and estimate.shares_sets(
+            estimate.row_bytes(a, one.row_loops[-1]), one.rows * one.tile_block
+        )
+    ):
+        return
+    groups = min(sizes.groups, MOST_VISITS // sizes.row_blocks)
+    if min(sizes.row_blocks, groups) < LEAST_LINES:
+        return
+    fewer = one.changed(panel_block=-(-one.panels // groups))
+    yield from (fewer.changed(order=order) for order in (MORTON, HILBERT))
 
 
 def other_blocks(nest: Nest, roles: ProductRoles, one: Tiling) -> Iterator[Tiling]:

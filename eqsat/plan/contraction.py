@@ -17,6 +17,7 @@ from eqsat.model.dispatch import Machine, Plan
 from eqsat.model.expr import arg, cast
 from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.tensor import DTYPES
+from eqsat.plan.curves import ROWS, visits
 from eqsat.plan.roles import InlineBody, ProductFactor, ProductRoles, fetched_bytes
 from eqsat.plan.stages import ASKED_BYTES, LINE, access_loops
 from eqsat.plan.windows import WindowCopy, rows_within, share_within, touched
@@ -77,7 +78,8 @@ class Tiling(Plan):
     `rows - 1`; tiles of all `outer_rows` follow each other, `tile_block` of them are one block.
     Columns are vectors along `vector_loop`, of `width` elements, `vectors` of them a panel, over
     `wide` points of the last of `outer_columns`; `panel_block` panels are one group. Work items
-    are batch x row blocks x panel groups, the last fastest.
+    are batch x row blocks x panel groups; of these two the last is fastest, or they follow a curve
+    (`order`; see `plan.curves`).
     """
 
     kind: ClassVar[str] = "contraction"
@@ -115,6 +117,7 @@ class Tiling(Plan):
     row_tiles: int = 1  # of one point of `outer_rows`
     panels: int = 1
     k_blocks: int = 1
+    order: str = ROWS  # of blocks of rows x groups of panels
 
     @property
     def goes_down(self) -> bool:
@@ -134,6 +137,7 @@ class Tiling(Plan):
             + (f", {self.fused} products at once" if self.fused > 1 else "")
             + (", columns in order" if self.in_order else "")
             + (", columns shifted" if self.shifted else "")
+            + (f", blocks in {self.order.title()} order" if self.order != ROWS else "")
             + f", {self.items} items, scratch {self.scratch_bytes} B"
         )
 
@@ -209,6 +213,11 @@ class Blocking:
     @cached_property
     def groups(self) -> int:
         return -(-self.plan.panels // self.plan.panel_block)
+
+    @cached_property
+    def visits(self) -> tuple[int, ...]:
+        """Numbers of the blocks of rows x groups, row by row, as they are computed."""
+        return visits(self.plan.order, self.row_blocks, self.groups)
 
     @cached_property
     def width(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from eqsat.model.dispatch import Machine, Work
 from eqsat.model.nest import Access, Nest
 from eqsat.model.tensor import DTYPES
+from eqsat.plan.curves import ROWS, reuses
 from eqsat.plan.roles import ProductFactor, source_access
 from eqsat.plan.stages import (
     CHAINS,
@@ -34,6 +35,7 @@ PREFETCHED = 16  # streams that the core's prefetchers follow
 FMA, LOAD, SCALAR, STRIDED, PAGE, TILE, COPY = 125, 125, 100, 1000, 5000, 15000, 25
 FAR = 4  # elements that are read one by one in the time of one from the next cache
 WAYS = 8  # lines of a set of the nearest cache
+CROWDED = 16.0  # bytes fetched again per element of rows through whose sets a panel goes, too
 SHIFTED = 0.3  # additions per vector that is shifted beside a multiply-add
 TURNED = 5  # shuffles per vector of a square that is transposed in registers
 # additions per vector of f32: to spread the elements, then to convert or shift them
@@ -389,16 +391,38 @@ def _streams(sizes: Blocking, machine: Machine) -> Iterator[tuple[float, float]]
         a_bytes = batch * sizes.row_blocks * block
     if sizes.tiles > 1:  # a panel is read again for every row tile of a block
         yield panel + row_tile, of_b * b_points * (sizes.tiles - sizes.row_blocks)
-    if sizes.row_blocks > 1:  # and all of B for every block
-        again = fetched[1] * b_points
-        yield again / batch + block, again * (sizes.row_blocks - 1)
-    if p.panels > 1 and not p.vector_rows:  # a block of rows is read again for every panel
-        yield block + panel, a_bytes * (p.panels - 1)
+    whole = (block * p.k_blocks, fetched[1] * b_points / batch)
+    if p.order != ROWS:
+        yield block + panel, a_bytes * (p.panels - sizes.groups)
+        yield from _along_curve(sizes, batch, a_bytes, whole)
+    elif sizes.row_blocks > 1:  # and all of B for every block
+        yield whole[1] + block, batch * whole[1] * (sizes.row_blocks - 1)
+    if p.order == ROWS and p.panels > 1 and not p.vector_rows:
+        # a block of rows is read again for every panel
+        apart = sizes.groups - 1 if p.k_blocks > 1 else 0  # all parts of the sum lie between
+        yield block + panel, a_bytes * (p.panels - 1 - apart)
+        if apart:
+            yield whole[0] + panel * p.k_blocks * p.panel_block, a_bytes * apart
     a = sizes.factors[0].direct
-    if a and p.row_loops and not p.copied[0] and aliased(row_bytes(a, p.row_loops[-1]), p.rows):
-        # a line leaves the cache before its next element is read
-        yield machine.caches[0] + 1, 64.0 * a_points * p.panels
+    if a and p.row_loops and not p.copied[0]:
+        apart, fetched_anew = row_bytes(a, p.row_loops[-1]), a_points * p.panels
+        if aliased(apart, p.rows):  # a line leaves the cache before its next element is read
+            yield machine.caches[0] + 1, 64.0 * fetched_anew
+        elif panel > machine.caches[0] and aliased(apart, 2 * p.rows):
+            yield machine.caches[0] + 1, CROWDED * fetched_anew
     if p.k_blocks > 1:
         sums = 4.0 * p.rows * p.tile_block * p.panel_block * p.vectors * p.lanes
         total = 8.0 * batch * sizes.tiles * p.rows * p.panels * p.vectors * p.lanes
         yield sums + panel, total * (p.k_blocks - 1)
+
+
+def _along_curve(
+    sizes: Blocking, batch: int, a_bytes: float, whole: tuple[float, float]
+) -> Iterator[tuple[float, float]]:
+    """As `_streams`, of blocks of rows and groups of panels along a curve. whole: bytes of such a
+    block, and of all groups."""
+    block, group = whole[0], whole[1] / sizes.groups
+    sides = reuses(sizes.plan.order, sizes.row_blocks, sizes.groups)
+    for used, each in zip(sides, (a_bytes / sizes.row_blocks, batch * group), strict=True):
+        for r in used:
+            yield r.rows * block + r.columns * group, r.uses * each

@@ -18,6 +18,7 @@ from eqsat.model.nest import Access, Bound, Nest
 from eqsat.model.tensor import DTYPES
 from eqsat.ops.nests.reached import MOST_POINTS, Undecided, count, digits_of, named, span
 from eqsat.plan.contraction import Blocking, Tiling
+from eqsat.plan.curves import ORDERS, ROWS
 from eqsat.plan.roles import product_roles_of
 from eqsat.plan.stages import row_stride
 
@@ -235,6 +236,11 @@ def _counts(sizes: Blocking) -> Iterator[str]:
     blocks = -(-tiles // p.tile_block) * -(-p.panels // p.panel_block)
     if sizes.tiles != tiles or p.items != nest.points(p.batch) * blocks:
         yield f"{p.items} items are not {nest.points(p.batch) * blocks}"
+    cells = sizes.row_blocks * sizes.groups
+    if p.order not in ORDERS or (p.order != ROWS and {*sizes.visits} != {*range(cells)}):
+        yield f"its order visits {len({*sizes.visits})} of {cells} blocks"
+    elif len(sizes.visits) != cells:
+        yield f"its order visits {cells} blocks {len(sizes.visits)} times"
     if p.strips and p.tile_block > tiles:
         yield "a strip has more tiles than there are"
 

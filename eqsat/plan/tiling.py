@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest, NoNest
 from eqsat.plan import estimate
-from eqsat.plan.blocks import blocked, other_blocks, panel_count, split
+from eqsat.plan.blocks import (
+    along_curves,
+    blocked,
+    may_curve,
+    other_blocks,
+    panel_count,
+    split,
+)
 from eqsat.plan.contraction import Blocking, Tiling, products_at_once
 from eqsat.plan.roles import (
     ProductFactor,
@@ -33,6 +40,7 @@ from eqsat.plan.windows import Coordinates
 MOST_DOT_ROWS = 12  # rows of sums along the reduction: 16 registers hold them and what they read
 LONG_COLUMN = 2048  # bytes of one that is summed along: side by side more of them are quicker
 MANY_ROWS = 16  # of a block: they fill the registers under panels of two or three vectors
+LEAST_ROWS = 4  # of a packed tile that is read row by row
 STREAMED_SUMS = 4  # vectors of them that hide the latency of memory and of multiply-adds
 
 
@@ -52,7 +60,17 @@ def tilings(nest: Nest, machine: Machine, *, neighbours: bool = False) -> list[T
         raise NoNest("no loop of the contraction's result can be its vector loop")
     if neighbours:
         found += [x for c in found for x in other_blocks(nest, roles, c)]
-    return [_finished(nest, roles, c, machine) for c in dict.fromkeys(found)]
+    finished = [_finished(nest, roles, c, machine) for c in dict.fromkeys(found)]
+    curved = (
+        x for c in _cheapest(finished, machine) for x in along_curves(nest, roles, c, machine)
+    )
+    return [*finished, *(_finished(nest, roles, c, machine) for c in curved)]
+
+
+def _cheapest(some: list[Tiling], machine: Machine) -> list[Tiling]:
+    """The cheapest that copies nothing, if there is one, which may go along a curve."""
+    plain = [c for c in some if may_curve(c)]
+    return [min(plain, key=lambda c: estimate.cycles(c.work, machine))] if plain else []
 
 
 def _finished(nest: Nest, roles: ProductRoles, c: Tiling, machine: Machine) -> Tiling:
@@ -112,19 +130,15 @@ def _tiled(
                 continue
             if copy_a and not must_a and (tiling.vector_rows or not _may_copy(nest, a, rows)):
                 continue
-            row_loops, outer = _rows(nest, a, rows, copy_a)
-            one = tiling.changed(
-                row_loops=row_loops,
-                outer_rows=outer,
-                reduced=reduced,
-                copied=(copy_a, copy_b),
-            )
-            if _may_stream(nest, one, b):
-                narrow = one.changed(vectors=_streamed_vectors(nest, one, b))
-                yield blocked(nest, roles, narrow, machine, streamed=True)
-                continue
-            sized = [one.changed(vectors=n, wide=w) for n, w in _panels(nest, one, machine)]
-            yield from (blocked(nest, roles, x, machine) for x in sized)
+            both = tiling.changed(reduced=reduced, copied=(copy_a, copy_b))
+            for row_loops, outer in _either_rows(nest, a, rows, copy_a):
+                one = both.changed(row_loops=row_loops, outer_rows=outer)
+                if _may_stream(nest, one, b):
+                    narrow = one.changed(vectors=_streamed_vectors(nest, one, b))
+                    yield blocked(nest, roles, narrow, machine, streamed=True)
+                    continue
+                sized = (one.changed(vectors=n, wide=w) for n, w in _panels(nest, one, machine))
+                yield from (blocked(nest, roles, x, machine) for x in sized)
 
 
 def _fused(
@@ -377,6 +391,19 @@ def _rows(
         return rows, ()
     inner = max(rows, key=lambda i: (min(nest.sizes[i], 14), -abs(a.accesses[0].strides[i])))
     return (inner,), tuple(i for i in rows if i != inner)
+
+
+def _either_rows(
+    nest: Nest, a: ProductFactor, rows: tuple[int, ...], copied: bool
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """`_rows`; before these the rows of a packed tile, which lie side by side."""
+    found = _rows(nest, a, rows, copied)
+    side_by_side = [i for i in rows if a.direct and a.direct.strides[i] == 1]
+    if not copied and side_by_side and nest.sizes[side_by_side[0]] >= LEAST_ROWS:
+        packed = tuple(side_by_side[:1]), tuple(i for i in rows if i != side_by_side[0])
+        yield from dict.fromkeys((packed, found))
+    else:
+        yield found
 
 
 def _panels(nest: Nest, tiling: Tiling, machine: Machine) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqsat.execute.kernels.copies import block_start, copy_panel, copy_rows, copy_window
@@ -16,6 +16,7 @@ from eqsat.execute.kernels.tiles import write_tile
 from eqsat.model.dispatch import Machine
 from eqsat.model.nest import Nest
 from eqsat.plan.contraction import Blocking, Tiling
+from eqsat.plan.curves import ROWS
 from eqsat.plan.roles import product_roles_of, source_access
 
 
@@ -38,20 +39,33 @@ class CacheBlocks:
     b: Value
     sums: Value
     parts: dict[Any, Any] = field(default_factory=dict)  # functions written so far
+    behind: Index | None = None  # the panel that follows an item's
 
     def write(self, lo: Value, hi: Value) -> None:
         p, s, code = self.frame.plan, self.frame.sizes, self.frame.code
         batch = [self.frame.nest.sizes[i] for i in p.batch]
 
         def item(number: Index) -> None:
-            *where, block, group = code.digits(number, [*batch, s.row_blocks, s.groups])
+            *where, place = code.digits(number, [*batch, s.row_blocks * s.groups])
+            block, group, behind = self._cell(place)
             frame = self.frame.moved(dict(zip(p.batch, where, strict=True)))
             first, panel = code.mul(block, p.tile_block), code.mul(group, p.panel_block)
             tiles = first, code.min(code.add(first, p.tile_block), s.tiles)
             panels = panel, code.min(code.add(panel, p.panel_block), p.panels)
-            self._item(frame, tiles, panels)
+            replace(self, behind=behind)._item(frame, tiles, panels)
 
         code.loop(lo, hi, 1, [], item)
+
+    def _cell(self, place: Index) -> tuple[Index, Index, Index | None]:
+        """The block of rows and the group of panels of an item, and where panels go on behind it,
+        unless it is where these end."""
+        p, s, code = self.frame.plan, self.frame.sizes, self.frame.code
+        if p.order == ROWS:
+            return *code.digits(place, [s.row_blocks, s.groups]), None
+        visits = [*s.visits, s.visits[-1]]
+        here, after = code.entries(visits, place, code.add(place, 1))
+        block, group = code.digits(here, [s.row_blocks, s.groups])
+        return block, group, code.mul(code.rem(after, s.groups), p.panel_block)
 
     def _item(self, frame: Frame, tiles: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
         p, code = frame.plan, frame.code
@@ -178,9 +192,11 @@ class CacheBlocks:
         """Where the panel starts that is asked for: behind a stream's last, the next block's."""
         p, code = frame.plan, frame.code
         after = code.add(number, frame.sizes.panels_ahead)
-        if p.k_blocks == 1:
-            return self._sources(self._at_panel(frame, after), k)[0]
         beyond = code.compare(">=", after, panels[1])
+        if p.k_blocks == 1:
+            if self.behind is not None:
+                after = code.select(beyond, code.index(self.behind), code.index(after))
+            return self._sources(self._at_panel(frame, after), k)[0]
         back = code.select(beyond, code.index(code.sub(*panels[::-1])), code.index(0))
         down = code.select(beyond, code.index(p.k_block), code.index(0))
         behind = self._at_panel(frame, code.sub(after, back))

@@ -335,6 +335,16 @@ class Code(IndexCode):
             return pointer
         return self.builder.gep(pointer, [self.index(offset)], source_etype=kind)
 
+    def entries(self, table: Sequence[int], *at: Index) -> list[Value]:
+        """Entries of a table of constants, which is part of the code."""
+        kind = ll.ArrayType(I32, len(table))
+        name = self.module.get_unique_name(f"{self.function.name}.table")
+        numbers = ll.GlobalVariable(self.module, kind, name)
+        numbers.linkage, numbers.global_constant = "internal", True
+        numbers.initializer = ll.Constant(kind, list(table))
+        places = (self.at(numbers, I32, i) for i in at)
+        return [self.builder.zext(self.builder.load(p, typ=I32, align=4), I64) for p in places]
+
     def opaque(self, pointer: Value) -> Value:
         """Address that LLVM does not know to be the same: loads through it are made again."""
         kind = ll.FunctionType(POINTER, [POINTER])

@@ -17,7 +17,13 @@ from eqsat.model.layout import Layout
 from eqsat.model.target import Tile
 from eqsat.model.tensor import NO_ZERO, cdiv
 from eqsat.ops.contractions.convolution import block_order_of, block_rank, convolution, panel_rank
-from eqsat.ops.contractions.roles import Roles, contraction_roles, is_streamed, tile_dims
+from eqsat.ops.contractions.roles import (
+    Roles,
+    contraction_roles,
+    inner_loops,
+    is_streamed,
+    tile_dims,
+)
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.propagate import permute_operand
 from eqsat.ops.movement.layout import Layouts, tile_domain
@@ -80,7 +86,7 @@ def pack_loops(g: Generic, tile: Tile) -> PackedLoops | None:
 
     Blocks lie in the order batch, m, n, k, those of a convolution as `convolution` says. K
     tiles demand zeros, M and N tiles may hold anything. None if `g` is no contraction, is packed
-    already, or the tile leaves its result alone.
+    by another tile than the one that this one lies inside of, or the tile leaves its result alone.
     """
     plan = None if tile.vnni > 1 else _plan(g, tile)
     return None if plan is None else _packed_by(g, tile, tuple(_innermost(g, plan).items()))
@@ -92,7 +98,7 @@ def pack_other_loops(g: Generic, tile: Tile) -> list[PackedLoops]:
     One role at a time, and only loops that the tile pads less than the last one: every other way
     would give each value between contractions one more layout, and those multiply.
     """
-    plan = None if tile.vnni > 1 else _plan(g, tile)
+    plan = _plan(g, tile) if tile.is_single else None
     if plan is None:
         return []
     first = _innermost(g, plan)
@@ -114,7 +120,7 @@ def swap_loops(g: Generic, tile: Tile) -> PackedLoops | None:
     the operands may as well be exchanged. A tile whose kernel asks for an order is what it says.
     """
     m, n, k = tile.extents
-    is_bound = tile.vnni > 1 or "c" in dict(tile.sizes) or tile.lhs or tile.rhs
+    is_bound = not tile.is_single or "c" in dict(tile.sizes) or tile.lhs or tile.rhs
     plan = None if is_bound else _plan(g, tile)
     if plan is None or m == n or (tile.panel and _innermost(g, plan) and not _has_rows_of_m(g)):
         return None
@@ -186,8 +192,10 @@ def _packed_by(
 @lru_cache(maxsize=100_000)
 def _plan(g: Generic, tile: Tile) -> _Packing | None:
     roles = contraction_roles(g)
-    if roles is None or g.tile or not roles.k:
+    if roles is None or g.tile != tile.inside or not roles.k:
         return None
+    if g.tile:
+        return _plan_inside(g, roles, tile)
     m, n, k = tile.extents
     if "c" not in dict(tile.sizes):
         rank = _ranks(roles.batch, roles.m, roles.n, roles.k)
@@ -203,6 +211,19 @@ def _plan(g: Generic, tile: Tile) -> _Packing | None:
 
 def _ranks(*groups: Sequence[int]) -> dict[int, int]:
     return {d: i for i, d in enumerate(d for g in groups for d in g)}
+
+
+def _plan_inside(g: Generic, roles: Roles, tile: Tile) -> _Packing | None:
+    """How a tile cuts the inner loops of a packed contraction; None if it would cut others.
+
+    Blocks stay around what lies inside, in both in the order m, n, k.
+    """
+    inner = inner_loops(g)
+    depth = {d: i for r in ROLES for i, d in enumerate(getattr(roles, r))}
+    order = [*roles.batch, *roles.m, *roles.n, *roles.k]
+    rank = _ranks(sorted(order, key=lambda d: (d in inner, depth.get(d, -1))))
+    plan = _Packing(roles, dict(zip(ROLES, tile.extents, strict=True)), PANEL, rank, tile)
+    return plan if all(d in inner for d, _ in _innermost(g, plan).values()) else None
 
 
 def _innermost(g: Generic, plan: _Packing) -> Cuts:
@@ -263,7 +284,7 @@ def pack_loops_reading(g: Generic, i: int, layout: Layout, tile: Tile) -> ReadLo
     tile dims are m and n, is an operand of the next one wherever its k divides n. Blocks and tile
     dims may come in any order among themselves. The row's layout has zeros beyond the end of k.
     """
-    plan = None if tile.vnni > 1 else _plan(g, tile)
+    plan = _plan(g, tile) if tile.is_single else None
     cuts = None if plan is None else _cuts_of(g, plan, i, layout)
     packed = None if cuts is None else _packed_by(g, tile, tuple(cuts.items()))
     mine = None if packed is None else packed.operands[i]

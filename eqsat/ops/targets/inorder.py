@@ -180,6 +180,18 @@ def _followed(g: Generic, i: int) -> Perm | None:
     return None if order == list(range(g.rank)) else tuple(order)
 
 
+def in_order_of_loops(g: Generic, i: int) -> InOrder | None:
+    """No contraction, that reads operand i in the order of its loops: those of the result, then
+    those it reduces. None if it does so as it is, or reads windows or diagonals."""
+    loops = [e.dim for e in g.maps[i]]
+    known = [d for d in loops if d is not None]
+    if g.tile or len({*known}) < len(loops) or contraction_roles(g) is not None:
+        return None
+    perm = _sorting([(0, d) for d in known])
+    sig = None if perm is None else permute_operand(g, i, inverse(perm))
+    return None if sig is None or perm is None else InOrder(sig, perm)
+
+
 # ---- in rules ------------------------------------------------------------------------------------
 def _any_forced() -> bool:
     """Whether the target has orders_forced."""
@@ -203,5 +215,5 @@ _EXAMPLE = Target(
 )  # fmt: skip
 FUNCTIONS = attr_functions(
     ("target.straight", _any_straight), ("target.result_orders", _any_result_order),
-    ("target.orders_forced", _any_forced),
+    ("target.orders_forced", _any_forced), in_order_of_loops,
 )  # fmt: skip

@@ -139,18 +139,20 @@ def target_tiles(target: Target) -> Callable[[Generic], tuple[Tile, ...]]:
 
 
 def tiles_of(target: Target, g: Generic) -> tuple[Tile, ...]:
-    """Tiles for this contraction, in the order of the vocabularies."""
-    if g.tile:
+    """Tiles for this contraction, in the order of the vocabularies; of a packed one those that cut
+    what its tile cut."""
+    if g.tile and not target.is_layered:
         return ()
     if target.devices:  # every device's; which of them fits is judged where it is known
         return tuple(dict.fromkeys(t for _, d in target.devices for t in tiles_of(d, g)))
-    return tuple(t for kind in vocabulary_kinds(g) for t in _vocabulary(target, kind, g))
+    found = (t for kind in vocabulary_kinds(g) for t in _vocabulary(target, kind, g))
+    return tuple(t for t in found if t.inside == g.tile)
 
 
 def _vocabulary(target: Target, kind: str, g: Generic) -> tuple[Tile, ...]:
     """Tiles whose `when` holds, or what the plugged-in strategy says."""
     if target.strategy(kind):
-        return _computed(target, kind, g)
+        return () if g.tile else _computed(target, kind, g)
     listed = target.vocabulary(kind)
     return tuple(t for t in listed if all(is_met(c, regime(g, kind)) for c in t.when))
 
