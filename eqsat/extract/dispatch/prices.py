@@ -358,7 +358,7 @@ class Costs(NodePrices):
         pipeline: str,
     ) -> tuple[int, int]:
         """`price` of one run."""
-        fixed_ps = self.known_ps(members)
+        fixed_ps, writes = self.known_ps(members), tuple(writes)
         if fixed_ps is not None:
             return fixed_ps, 0
         if self._planned is not None:
@@ -372,12 +372,12 @@ class Costs(NodePrices):
         self,
         members: tuple[int, ...],
         reads: Iterable[int],
-        writes: Iterable[int],
+        writes: Sequence[int],
         runs: Mapping[int, int] | None = None,
         pipeline: str = "",
     ) -> tuple[float, int, int]:
         """Picoseconds of arithmetic, of traffic, which hides behind it, and of relayout."""
-        class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
+        class_ps, compute = self.class_ps, 0.0
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs

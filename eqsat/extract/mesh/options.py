@@ -17,6 +17,7 @@ from eqsat.extract.selected import graph_of_program
 from eqsat.model.diag import fail
 from eqsat.model.dispatch import Dispatch
 from eqsat.model.mesh import COLLECTIVES, SLICE, Mesh, MeshStep, Spread, Stream
+from eqsat.model.ops import VIEWS
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.model.sets import by_key
@@ -24,6 +25,7 @@ from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType, is_float
 from eqsat.ops.mesh.collectives import Allowed, MeshMachine, panel_steps
 from eqsat.ops.mesh.cuts import OpCut
+from eqsat.ops.mesh.gathers import batch_dims
 from eqsat.ops.mesh.strategies import (
     NOWHERE,
     Facts,
@@ -92,7 +94,7 @@ class Permitted:
         """The cut of this name, by this axis alone if it divides so."""
         n = self.program.nodes[m]
         shapes = tuple(self.program.nodes[o].types[0].shape for o in n.operands)
-        cuts = known_cuts(n.op, n.attr, shapes, self.mesh)
+        cuts = known_cuts(n.op, n.attr, shapes, self.mesh, batch_dims(self.program, m))
         sizes = [self.mesh.sizes[i], *cuts]
         return next(cuts[size][name] for size in sizes if name in cuts[size])
 
@@ -259,6 +261,8 @@ class Works:
         moved: dict[int, list[tuple[int, float]]] = {}
         for m in d.members:
             moved[m] = [(-1, float(costs.class_ps[m]))] if m in d.writes else []
+            if program.nodes[m].op in VIEWS:
+                continue  # its reader reads
             for i, o in enumerate(program.nodes[m].operands):
                 base = program.behind_views(o)
                 if base in seen or base in d.members:

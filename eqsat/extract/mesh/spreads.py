@@ -22,6 +22,7 @@ from eqsat.model.sets import by_key
 from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardExcess, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.gathers import batch_dims
 from eqsat.ops.mesh.runorder import run_order
 from eqsat.ops.mesh.strategies import Permits, Strategy, strategies
 
@@ -238,7 +239,10 @@ class Spreads:
         for m in self.ops:
             n = self.program.nodes[m]
             shapes = tuple(self.type(o).shape for o in n.operands)
-            possible[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
+            result, batch = self.type(m), batch_dims(self.program, m)
+            every = strategies(n.op, n.attr, shapes, result.shape, self.mesh, batch)
+            # nothing adds up truth values
+            possible[m] = tuple(s for s in every if result.dtype != "bool" or "add" not in s.made)
         return possible
 
     @cached_property
