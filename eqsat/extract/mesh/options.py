@@ -156,7 +156,7 @@ class Permitted:
 
 
 @dataclass(frozen=True)
-class Sides:
+class MemberSides:
     """What a member adds to the arithmetic, the traffic and the relayout of a dispatch, in
     picoseconds; computes: whether the whole dispatch, on one device, is bound by arithmetic.
 
@@ -220,11 +220,11 @@ class Works:
         return self.local_bytes(t, spread) / t.nbytes if t.nbytes else 1.0
 
     @cached_property
-    def _sides(self) -> list[dict[int, Sides]]:
+    def _sides(self) -> list[dict[int, MemberSides]]:
         """Per dispatch: member → its sides."""
         return [self._sides_of(d) for d in self.schedule.dispatches]
 
-    def _sides_of(self, d: Dispatch) -> dict[int, Sides]:
+    def _sides_of(self, d: Dispatch) -> dict[int, MemberSides]:
         costs, total = self._costs, max(d.time_ps - self.target.launch_ps, 0)
         runs, moved = costs.runs(d.members), self._moved(d)
         work = {m: costs.compute_ps(m, runs[m]) for m in d.members}
@@ -239,7 +239,7 @@ class Works:
         scale = total / ((max(wholes[:2]) + wholes[2]) or 1)
         a, t, r = (scale * w / (math.fsum(ps) or 1) for w, ps in zip(wholes, parts, strict=True))
         return {
-            m: Sides(
+            m: MemberSides(
                 work[m] * a, [(i, ps * t) for i, ps in moved[m]], relayout[m] * r,
                 computes=wholes[0] > wholes[1],
             )
