@@ -54,7 +54,7 @@ def batch_dims(program: Program, node: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Values:
+class _ItemValues:
     """What an expression may be in item b of a batch: b * step + something in low … high."""
 
     step: int
@@ -62,29 +62,29 @@ class _Values:
     high: float
 
 
-_ANY = _Values(0, -float("inf"), float("inf"))
+_ANY = _ItemValues(0, -float("inf"), float("inf"))
 
 
-def _is_own(v: _Values, rows: int) -> bool:
+def _is_own(v: _ItemValues, rows: int) -> bool:
     return v.step == rows and v.low >= 0 and v.high < rows
 
 
-def _counts(program: Program, operands: Sequence[int], g: Generic, d: int) -> list[_Values]:
+def _counts(program: Program, operands: Sequence[int], g: Generic, d: int) -> list[_ItemValues]:
     """Of each operand of the index, where loop d counts the batch."""
     counts = []
     for o, m, dtype in zip(operands, g.maps, g.dtypes, strict=True):
         leaf = program.nodes[o].attr
         if not (isinstance(leaf, Leaf) and program.nodes[o].op == "weight" and is_iota(leaf)):
-            counts.append(_ANY if is_float(dtype) else _Values(0, *integer_range(dtype)))
+            counts.append(_ANY if is_float(dtype) else _ItemValues(0, *integer_range(dtype)))
         elif m == (dim(d),) and leaf.type.shape == (g.sizes[d],):
-            counts.append(_Values(1, 0, 0))
+            counts.append(_ItemValues(1, 0, 0))
         else:
-            counts.append(_Values(0, 0, leaf.type.shape[0] - 1))
+            counts.append(_ItemValues(0, 0, leaf.type.shape[0] - 1))
     return counts
 
 
-def _values(body: Expr, operands: Sequence[_Values], batch: int) -> _Values:
-    def step(e: Expr, args: Sequence[_Values]) -> _Values:
+def _values(body: Expr, operands: Sequence[_ItemValues], batch: int) -> _ItemValues:
+    def step(e: Expr, args: Sequence[_ItemValues]) -> _ItemValues:
         found = _value(e, args, operands, batch)
         most = abs(found.step) * (batch - 1) + max(abs(found.low), abs(found.high))
         return found if most <= LARGEST else _ANY  # nothing wraps around
@@ -92,16 +92,18 @@ def _values(body: Expr, operands: Sequence[_Values], batch: int) -> _Values:
     return BottomUp(step)(body)
 
 
-def _value(e: Expr, args: Sequence[_Values], operands: Sequence[_Values], batch: int) -> _Values:
+def _value(
+    e: Expr, args: Sequence[_ItemValues], operands: Sequence[_ItemValues], batch: int
+) -> _ItemValues:
     match e.fn, args:
         case "arg", _:
             return operands[e.value]  # type: ignore[index]
         case "const", _ if isinstance(e.value, int):
-            return _Values(0, e.value, e.value)
+            return _ItemValues(0, e.value, e.value)
         case "cast", [a] if e.value in ("i32", "i64"):
             return a
         case "add", [a, b]:
-            return _Values(a.step + b.step, a.low + b.low, a.high + b.high)
+            return _ItemValues(a.step + b.step, a.low + b.low, a.high + b.high)
         case "mul", [a, b] if a.low == a.high and not a.step:
             return _scaled(b, int(a.low))
         case "mul", [a, b] if b.low == b.high and not b.step:
@@ -109,13 +111,13 @@ def _value(e: Expr, args: Sequence[_Values], operands: Sequence[_Values], batch:
         case "clamp", [least, a, most] if not (least.step or most.step):
             inside = least.high <= min(a.low, a.low + a.step * (batch - 1))
             inside &= max(a.high, a.high + a.step * (batch - 1)) <= most.low
-            return a if inside else _Values(0, least.low, most.high)
+            return a if inside else _ItemValues(0, least.low, most.high)
     return _ANY
 
 
-def _scaled(v: _Values, by: int) -> _Values:
+def _scaled(v: _ItemValues, by: int) -> _ItemValues:
     ends = sorted((v.low * by, v.high * by))
-    return _Values(v.step * by, *ends)
+    return _ItemValues(v.step * by, *ends)
 
 
 # ---- on one device -------------------------------------------------------------------------------
