@@ -273,11 +273,9 @@ class Works:
                 moved[m].append((-1 if rows else i, read_ps))
         return moved
 
-    def local_bytes(self, t: TensorType, spread: Sequence[int | str] | None) -> int:
-        """Bytes on one device; of the whole for None."""
-        if spread is None:
-            return t.nbytes
-        return t.with_shape(self.mesh.local(tuple(spread), t.shape)).nbytes
+    def local_bytes(self, t: TensorType, spread: Spread) -> int:
+        """Bytes on one device."""
+        return t.with_shape(self.mesh.local(spread, t.shape)).nbytes
 
     # ---- operands that an op gathers -----------------------------------------------------------
     def streams(self, node: int, s: Strategy, machine: MeshMachine) -> tuple[Stream, ...]:
