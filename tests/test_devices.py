@@ -224,6 +224,14 @@ def test_a_program_that_names_no_device_is_computed_where_that_is_quickest():
     assert_right(run)
 
 
+def test_a_copy_is_named_after_its_value_and_device():
+    names = placed(
+        MLP.replace('g = transfer(h, device="b")', "g = exp(h)"), **{"%g": "b"}
+    ).value_names
+    assert "h.b" in names
+    assert "v.b" not in names, "it is loaded there"
+
+
 def test_what_a_map_names_stays():
     text = MLP.replace('transfer(h, device="b")', "exp(h)")
     named = {"%m": "a", "%h": "a", "%g": "a", "%y": "a"}

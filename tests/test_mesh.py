@@ -7,9 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from fuzz.meshresults import verdict
@@ -31,9 +34,10 @@ from eqsat.model.program import Node, Program
 from eqsat.model.sharding import FORBIDDEN, ShardNode
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
-from eqsat.ops.meaning.programs import evaluate_node, evaluate_program
+from eqsat.ops.meaning.programs import evaluate_node, evaluate_program, is_iota
 from eqsat.ops.mesh.apart import with_parts_apart
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.gathers import MASKED, batch_dims, cuts_rows, own_index
 from eqsat.ops.mesh.strategies import Strategy, local_attr, strategies
 from eqsat.report.mesh import mesh_told
 
@@ -60,6 +64,7 @@ input x: f32[8, 4, 16]
 input i: i32[8]
 weight w: f32[16, 8]
 weight u: f32[8, 4, 8]
+weight line: i32[8] key=c8803f8b703ad6c5
 s = generic(x, loops=[8, 16, 4], maps=[[d0, d2, d1]], body=x0, combine=add, rank=2)
 h = generic(x, w, loops=[8, 4, 8, 16], maps=[[d0, d1, d3], [d3, d2]], {product}, rank=3)
 g = add(mul(h, 2.0), u)
@@ -70,7 +75,9 @@ k = slice(c, start=[0, 0], limit=[8, 32], stride=[1, 1])
 p = pad(k, low=[0, 0], high=[0, 8], value=0.0)
 m = generic(p, loops=[40, 8], maps=[[d1, d0]], body=x0, combine=max, rank=1)
 z = gather(m, i, axis=0)
-return s, z, t
+j = generic(line, i, loops=[8], maps=[[d0], [d0]], body=add(mul(x0, 4), clamp(0, x1, 3)))
+b = gather(r, j, axis=0)
+return s, z, t, b
 """.replace("{product}", "body=mul(x0, x1), combine=add")
 
 
@@ -140,6 +147,86 @@ def test_one_more_result_is_never_quicker(seed: int):
     assert not found.is_worse, found.to_json()
 
 
+# ---- gathers -------------------------------------------------------------------------------------
+GATHERS = """program gathers
+input x: f32[8, 16, 4]
+input i: i32[8, 2]
+weight line: i32[8] key=c8803f8b703ad6c5
+weight table: f32[16, 4]
+rows = reshape(x, shape=[128, 4])
+j = generic(line, i, loops=[8, 2], maps=[[d0], [d0, d1]], {index})
+b = gather(rows, j, axis=0)
+e = gather(table, i, axis=0)
+return b, e
+"""
+OWN = "body=add(mul(clamp(0, x0, 7), 16), clamp(0, x1, 15))"
+BATCH = {
+    "x": "[data, -, -]",
+    "i": "[data, -]",
+    "result0": "[data, -, -]",
+    "result1": "[data, -, -]",
+}
+
+
+def gathers(index: str = OWN, **request) -> eqsat.Run:
+    request = {"mesh": "data=4,model=2", "shards": BATCH} | request
+    return search(GATHERS.replace("{index}", index), **request)
+
+
+def test_rows_of_a_cut_batch_are_gathered_without_a_collective() -> None:
+    """Also tokens of a table that is on every device."""
+    plan = plan_of(gathers())
+    assert (plan.collectives, plan.sent_bytes) == ({}, 0)
+    assert [v.cuts[0] for v in plan.values if "rows of 0" in v.cuts] == ["rows of 0"]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: jnp.take_along_axis(x, i[:, :, None], axis=1),
+        jax.vmap(lambda x, i: x[i]),
+        lambda x, i: jax.nn.one_hot(i, 16) @ x,
+    ],
+)
+def test_lookups_of_jax_in_a_cut_batch_send_nothing(function: Callable[..., object]) -> None:
+    x, i = (jax.ShapeDtypeStruct(s, t) for s, t in [((8, 16, 32), "f4"), ((8, 4), "i4")])
+    shards = {"x": "[data, -, -]", "i": "[data, -]", "result0": "[data, -, -]"}
+    run = eqsat.optimize(
+        function, x, i, target="tpu-v5e-4x2", mesh="data=4,model=2", shards=shards, rules=RULES
+    )
+    assert plan_of(run).sent_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "add(mul(x0, 16), x1)",  # an index may be of the next item
+        "add(mul(clamp(0, x0, 7), 16), clamp(0, x1, 16))",
+        "add(mul(clamp(0, x0, 7), 8), clamp(0, x1, 15))",
+        "add(mul(clamp(0, x1, 7), 16), clamp(0, x0, 7))",
+        "add(mul(sub(7, x0), 16), clamp(0, x1, 15))",
+        "add(add(mul(x0, 2147483632), clamp(0, x1, 15)), mul(x0, -2147483616))",  # it wraps
+    ],
+)
+def test_indices_that_may_be_of_other_items_are_not_cut_with_the_rows(body: str) -> None:
+    program = parse_program(GATHERS.replace("{index}", f"body={body}"))
+    assert not any(batch_dims(program, i) for i in range(len(program.nodes)))
+    found = parse_program(GATHERS.replace("{index}", OWN))
+    assert [batch_dims(found, i) for i, n in enumerate(found.nodes) if n.op == "gather"] == [
+        (0,),
+        (),
+    ]
+
+
+def test_a_table_that_fits_on_no_device_is_gathered_in_parts() -> None:
+    """A block of the rows on each device, and one all-reduce or reduce-scatter behind it."""
+    shards = BATCH | {"table": "[model, -]"}
+    plan = plan_of(gathers(shards=shards, without=["all-gather"]))
+    assert set(plan.collectives) <= {"all-reduce", "reduce-scatter"}
+    (taken,) = (v for v in plan.values if "rows" in v.cuts)
+    assert (taken.cuts, taken.made) == (("dim 0", "rows"), (0, "add"))
+
+
 # ---- cuts: every strategy computes what the whole op does ----------------------------------------
 def blocks(x: np.ndarray, spread: Spread, at: tuple[int, ...], mesh: Mesh) -> np.ndarray:
     """What the device at these coordinates holds of an array that is cut."""
@@ -204,7 +291,16 @@ def run_cut(n: Node, s: Strategy, xs: list[np.ndarray], mesh: Mesh) -> np.ndarra
         cut = tuple(k if isinstance(k, int) else REPLICATED for k in s.made)
         result = mesh.local(cut, n.type.shape)
         attr = local_attr(n.attr, [x.shape for x in local], result, s.cuts, mesh)
-        pieces[at] = np.asarray(evaluate_node(n.op, attr, local)[0])
+        rows = [i for i, name in enumerate(s.cuts) if n.op == "gather" and cuts_rows(name)]
+        inside = np.True_
+        if rows:
+            sizes, (axis,) = [mesh.sizes[i] for i in rows], n.attr.args
+            block = np.ravel_multi_index([at[i] for i in rows], sizes)
+            local[1], found = own_index(np, local[1], block, local[0].shape[axis], np.prod(sizes))
+            assert found.all() or MASKED in s.cuts
+            inside = np.expand_dims(found, tuple(range(axis + found.ndim, len(result))))
+            local[1] = np.where(found, local[1], 0)
+        pieces[at] = np.where(inside, np.asarray(evaluate_node(n.op, attr, local)[0]), 0)
     return whole(pieces, s.made, mesh)
 
 
@@ -214,6 +310,8 @@ def values_of(program: Program) -> list[np.ndarray]:
         shape = n.type.shape
         if n.op == "input" and n.type.dtype == "i32":
             found.append(rng.integers(0, 8, shape))
+        elif n.op == "weight" and is_iota(n.attr):
+            found.append(np.arange(*shape))
         elif not n.operands:
             found.append(rng.integers(-8, 8, shape).astype(float))
         else:
@@ -228,13 +326,14 @@ def test_every_strategy_of_every_op_computes_what_the_op_does() -> None:
         if not n.operands:
             continue
         shapes = tuple(program.nodes[o].type.shape for o in n.operands)
-        for s in strategies(n.op, n.attr, shapes, n.type.shape, mesh):
+        batch = batch_dims(program, i)
+        for s in strategies(n.op, n.attr, shapes, n.type.shape, mesh, batch):
             found = run_cut(n, s, [values[o] for o in n.operands], mesh)
             assert np.array_equal(found, values[i]), (n.op, s)
             cut |= {(n.op, c) for c in s.cuts if c}
     for op in ("transpose", "reshape", "concat", "slice", "pad", "gather", "generic"):
         assert any(known == op for known, _ in cut), op
-    assert ("generic", "parts") in cut
+    assert {("generic", "parts"), ("gather", "rows"), ("gather", "rows of 0")} <= cut
 
 
 def test_what_a_body_does_not_read_linearly_takes_no_parts() -> None:
@@ -502,7 +601,9 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize(
-    "names", seeds(1, [("tight",), ("shaped", "ops", "panels-f32", "panels-bf16")]), ids="+".join
+    "names",
+    seeds(1, [("tight", "batch", "table"), ("shaped", "ops", "panels-f32", "panels-bf16")]),
+    ids="+".join,
 )
 def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan(
     names: tuple[str, ...],
@@ -526,6 +627,18 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan(
         "shards": {"a": "[data, model]", "b": "[data, model]", "result0": "[data, model]"},
         "without": ["all-gather", "all-to-all", "reduce-scatter", "all-reduce"],
     }  # fmt: skip
+    text = GATHERS.replace("{index}", OWN)
+    cases += [
+        ("batch", text, {"shards": BATCH}),
+        (
+            "table",
+            text,
+            {
+                "shards": BATCH | {"table": "[model, -]"}, "without": ["all-gather"],
+                "mesh": "data=4,model=2",
+            },
+        ),
+    ]  # fmt: skip
     cases += [(f"panels-{t}", PRODUCT.format(dtype=t), panels) for t in ("f32", "bf16")]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     env = os.environ | {"XLA_FLAGS": flags}
@@ -545,6 +658,8 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan(
         assert row["hlo"] == row["plan"], name
         assert row["devices"] == 8, name
         assert name != "tight" or row["plan"] == {"all-reduce": 1}
+        assert name != "batch" or not row["plan"]
+        assert name != "table" or row["plan"]
         assert name != "ops" or row["plan"]
 
 

@@ -24,7 +24,7 @@ from eqsat.model.movement import Move
 from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, NO_ZERO, TensorType, is_float
 from eqsat.ops.builtin.layouts import pack
-from eqsat.ops.meaning.programs import element_dtype
+from eqsat.ops.meaning.programs import element_dtype, is_iota
 
 Array = np.ndarray[Any, Any]
 # how floats are drawn, one attempt after the other while results say nothing: (deviation,
@@ -86,9 +86,9 @@ def random_array(t: TensorType, rng: np.random.Generator) -> Array:
 def drawn_weights(program: Program, given: Mapping[str, Any] | None = None) -> dict[str, Array]:
     """Arrays for the weights that `given` lacks, by key; the same every time, seeded by the key.
 
-    Those of a contraction are divided by the root of the number of terms summed (Glorot and
-    Bengio 2010), variances are positive, other vectors lie around one. EqsatError (E508) if they do
-    not fit into memory.
+    Whose key is that of 0, 1, … holds these. Those of a contraction are divided by the root of the
+    number of terms summed (Glorot and Bengio 2010), variances are positive, other vectors lie
+    around one. EqsatError (E508) if they do not fit into memory.
     """
     need(program.weight_bytes, f"drawing the weights of `{program.name}`")
     arrays = {}
@@ -104,9 +104,9 @@ def _weight(program: Program, i: int, rng: np.random.Generator) -> Array:
     leaf = program.leaf(i)
     t = leaf.plain
     if not is_float(t.dtype):
-        return rng.integers(0, 2 if t.dtype == "bool" else 8, t.shape).astype(
-            element_dtype(t.dtype)
-        )
+        drawn = rng.integers(0, 2 if t.dtype == "bool" else 8, t.shape)
+        drawn = np.arange(t.size) if is_iota(leaf) else drawn
+        return drawn.astype(element_dtype(t.dtype))
     last = leaf.name.rstrip("']").replace(".", "_").lower()
     if last.endswith(POSITIVE_NAMES):
         return _floats(t, rng, 1.0, True)

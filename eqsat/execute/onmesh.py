@@ -20,12 +20,14 @@ from eqsat.model.attr import Shape
 from eqsat.model.diag import fail
 from eqsat.model.generic import Generic, Result
 from eqsat.model.mesh import Mesh, MeshPlan, MeshStep, Reshard, Sharded, Spread, Stream
+from eqsat.model.movement import Move
 from eqsat.model.program import Node
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.programs import element_dtype
 from eqsat.ops.mesh.cuts import stream_of
+from eqsat.ops.mesh.gathers import MASKED, cuts_rows, own_index
 from eqsat.ops.mesh.runorder import run_order
 from eqsat.ops.mesh.strategies import local_attr
 
@@ -102,6 +104,26 @@ def _gathered(x: Any, steps: Sequence[Any]) -> Any:
     for s in steps:
         x = lax.all_gather(x, s.axis, axis=s.dim, tiled=True)
     return x
+
+
+def own_rows_taken(gather: Move, arrays: Sequence[Any], how: Sharded, mesh: Mesh) -> Any:
+    """What a device gathers of its block of the rows; nothing, where it is to make a part of a sum
+    and another one has the row. To be traced on a mesh."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    table, index = arrays
+    ((axis,), block, blocks) = gather.args, 0, 1
+    for name, size, cut in zip(mesh.names, mesh.sizes, how.cuts, strict=True):
+        if cuts_rows(cut):
+            block, blocks = block * size + lax.axis_index(name), blocks * size
+    index, inside = own_index(jnp, index, block, table.shape[axis], blocks)
+    (taken,) = lower("gather", gather, [table, index], {})
+    behind = taken.ndim - axis - index.ndim
+    is_whole = MASKED not in how.cuts
+    return (
+        taken if is_whole else jnp.where(inside.reshape((*inside.shape, *[1] * behind)), taken, 0)
+    )
 
 
 def _result_shape(g: Generic) -> Shape:
@@ -216,6 +238,8 @@ class MeshExecutable(JaxExecutable):
         attr = self._attr(n, how)
         if how.streams:
             return [streamed(attr, arrays, how, self.plan.mesh)]
+        if n.op == "gather" and any(map(cuts_rows, how.cuts)):
+            return [own_rows_taken(attr, arrays, how, self.plan.mesh)]
         return lower(n.op, attr, arrays, self.opaque)
 
     def _read(self, value: int, reader: int, values: Mapping[int, list[Any]]) -> list[Any]:

@@ -131,8 +131,20 @@ class ShardEdge:
 
 
 @dataclass(frozen=True)
+class ShardExcess:
+    """What several nodes cost together beyond their own costs: their sum here, if it is above 0.
+
+    So a cost may be the larger of two sums: the first is of nodes, this is by how much the second
+    exceeds it. `costs` has per node of `nodes` an entry per strategy.
+    """
+
+    nodes: Sequence[int]
+    costs: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
 class ShardProblem:
-    """Minimise the costs of nodes and edges; in no step may the live usages exceed the limit.
+    """Minimise the costs of nodes, edges and excesses; in no step may usages exceed the limit.
 
     Costs of FORBIDDEN and more may not be chosen. Costs may be negative, usages may not. What is
     said of strategies, one per node, are plain sums over the record: they check every search.
@@ -141,11 +153,16 @@ class ShardProblem:
     nodes: Sequence[ShardNode]
     edges: Sequence[ShardEdge]
     usage_limit: int
+    excesses: Sequence[ShardExcess] = ()
 
     def cost(self, strategies: Sequence[int]) -> int:
-        """The sum of the costs of nodes and edges."""
-        node_cost = sum(n.costs[s] for n, s in zip(self.nodes, strategies, strict=True))
-        return node_cost + sum(self._edge_cost(e, strategies) for e in self.edges)
+        """The sum of the costs of nodes, edges and excesses."""
+        cost = sum(n.costs[s] for n, s in zip(self.nodes, strategies, strict=True))
+        cost += sum(self._edge_cost(e, strategies) for e in self.edges)
+        for excess in self.excesses:
+            pairs = zip(excess.nodes, excess.costs, strict=True)
+            cost += max(sum(costs[strategies[n]] for n, costs in pairs), 0)
+        return cost
 
     def _edge_cost(self, e: ShardEdge, strategies: Sequence[int]) -> int:
         columns = len(self.nodes[e.second].costs)

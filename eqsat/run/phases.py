@@ -103,7 +103,9 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
     if run.target.mesh is None or run.schedule is None:
         return run
     begin, plans_or_status = elapsed(), list[MeshPlan | str]()
-    planners = list(planners_of(run))
+    planners, cut_evenly = list(planners_of(run)), _cut_evenly(run, seconds / 4)
+    if cut_evenly is not None:
+        planners.append(next(planners_of(cut_evenly)))
     _refuse_undivided(run, planners)
     for left, planner in zip(range(len(planners), 0, -1), planners, strict=True):
         share = (seconds - (elapsed() - begin)) / left
@@ -114,7 +116,43 @@ def with_mesh_plan(run: Run, seconds: float) -> Run:
         raise _nothing_fits(run, planners, plans_or_status)
     best = min(plans, key=lambda p: (p.time_ps, p.peak_bytes, p.of))
     best.verify()
+    if cut_evenly is not None and best is plans_or_status[-1]:
+        run = cut_evenly
     return replace(run, mesh_plan=best)
+
+
+def _cut_evenly(run: Run, seconds: float) -> Run | None:
+    """The run with the answer for one device as quick as all together; None if it is no other one.
+
+    A dispatch that each device does its share of is short beside its launch, so that fewer of them
+    may be worth work that one device would not do again.
+    """
+    from eqsat.extract import extract
+    from eqsat.extract.selected import priced_selection
+
+    mesh, target, first = run.target.mesh, run.target, run.selection
+    assert mesh is not None and run.schedule is not None and first is not None
+    if run.egraph is None or run.bodies or first.stop == GREEDY or run.goals[0].name != "time":
+        return None
+    together = replace(
+        target, mesh=None, rates=tuple((k, rate * mesh.devices) for k, rate in target.rates),
+        memory=tuple(replace(m, bandwidth=m.bandwidth * mesh.devices) for m in target.memory),
+        relayout=target.relayout and target.relayout * mesh.devices,
+    )  # fmt: skip
+    with heard(None):
+        found, _ = extract(
+            run.egraph, together, run.goals, time_limit=seconds, seed=run.search["seed"], stop=None
+        )
+    names = [name for name, _ in first.goals]
+    found = priced_selection(run.egraph, target, found.groups, found.ahead, names)
+    bounds = {run.goals[0].name: first.goal(run.goals[0].name).bound}
+    goals = tuple((n, replace(found.goal(n), bound=bounds.get(n, 0))) for n in names)
+    answer = replace(first, groups=found.groups, ahead=found.ahead, goals=goals, stop="gap")
+    schedule = schedule_of(run, answer)
+    same = schedule.program == run.schedule.program
+    if same and schedule.dispatches == run.schedule.dispatches:
+        return None
+    return replace(run, selection=answer, schedule=schedule)
 
 
 def planners_of(run: Run) -> Iterator[MeshPlanner]:

@@ -147,20 +147,26 @@ class NodePrices(PerDevice):
         """Per class: picoseconds to move it.
 
         What follows from weights alone is read once per run and is not written in between, so it
-        comes from the level that holds all that a run touches (`working_set`).
+        comes from the level that holds all that a run touches (`working_set`). Where compilers keep
+        temporaries in a level, what the caller has is beyond it.
         """
         between, sizes = self.between, enumerate(self.space.sizes)
         return tuple(self.traffic_ps(s, between(c)) for c, s in sizes)
 
     def between(self, eclass: int) -> int:
         """Bytes that a run touches between two uses of a class, beside itself; 0: unknown."""
-        held = self.space.buffer[eclass] in self._from_afar
-        return self._working_set if held else 0
+        if self.space.buffer[eclass] not in self._from_afar:
+            return 0
+        kept = sum(m.size_bytes + 1 for m in self.target.memory if m.temporaries)
+        return max(self._working_set, kept)
 
     @cached_property
     def _from_afar(self) -> frozenset[int]:
-        """Buffers of weights, where the nearest level does not hold all that a run touches."""
+        """Buffers of weights, where the nearest level does not hold all that a run touches; of all
+        that the caller has, where it is for temporaries."""
         levels = self.target.memory
+        if levels[0].temporaries:
+            return self.space.from_weights.union(self.space.inputs, self.space.roots)
         is_near = len(levels) == 1 or self._working_set <= levels[0].size_bytes
         return frozenset() if is_near else self.space.from_weights
 

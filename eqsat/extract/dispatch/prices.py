@@ -205,7 +205,7 @@ class Costs(NodePrices):
     def gathered(self) -> Gathered:
         return Gathered(self.space)
 
-    def _reads_ps(
+    def reads_ps(
         self, members: tuple[int, ...], reads: Iterable[int], writes: Iterable[int]
     ) -> int:
         """Time to read these; of what gathers take rows of, the rows."""
@@ -358,23 +358,34 @@ class Costs(NodePrices):
         pipeline: str,
     ) -> tuple[int, int]:
         """`price` of one run."""
-        class_ps, compute, writes = self.class_ps, 0.0, tuple(writes)
-        fixed_ps = self.known_ps(members)
+        fixed_ps, writes = self.known_ps(members), tuple(writes)
         if fixed_ps is not None:
             return fixed_ps, 0
         if self._planned is not None:
             time_ps = self._planned.time_ps(members, reads, writes)
             return self.one_by_one.dispatch_ps(members) if time_ps is None else time_ps, 0
+        compute, traffic, relayout = self.sides(members, reads, writes, runs, pipeline)
+        slack = max(0, math.ceil(compute) - traffic)
+        return traffic + slack + relayout + self.target.launch_ps, slack
+
+    def sides(
+        self,
+        members: tuple[int, ...],
+        reads: Iterable[int],
+        writes: Sequence[int],
+        runs: Mapping[int, int] | None = None,
+        pipeline: str = "",
+    ) -> tuple[float, int, int]:
+        """Picoseconds of arithmetic, of traffic, which hides behind it, and of relayout."""
+        class_ps, compute = self.class_ps, 0.0
         busy = [m for m in members if self._work[m] is not None]
         if busy:
             runs = self.runs(members) if runs is None else runs
             compute = self._least_ps(members, busy, runs, pipeline)
-        traffic = self._reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
+        traffic = self.reads_ps(members, reads, writes) + sum([class_ps[c] for c in writes])
         handed = sum(self.handed(members).values())
         if handed:  # both sides of it are traffic; behind the calls' arithmetic only theirs hides
             traffic += 2 * handed
             calls = [self.compute_ps(m, runs[m]) for m in busy if runs and m in self.calls]
             compute = max(compute, math.fsum(calls) + handed)
-        slack = max(0, math.ceil(compute) - traffic)
-        relayout = sum([self.relayout_ps[m] for m in members])
-        return traffic + slack + relayout + self.target.launch_ps, slack
+        return compute, traffic, sum([self.relayout_ps[m] for m in members])

@@ -7,23 +7,25 @@ behind each. `Works` prices strategies by the times of the dispatches.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from eqsat.model.devices import PS_PER_SECOND
+from eqsat.extract.candidates.space import Space
+from eqsat.extract.dispatch.prices import Costs
+from eqsat.extract.selected import graph_of_program
 from eqsat.model.diag import fail
 from eqsat.model.dispatch import Dispatch
-from eqsat.model.generic import Generic
-from eqsat.model.leaves import Custom
 from eqsat.model.mesh import COLLECTIVES, SLICE, Mesh, MeshStep, Spread, Stream
+from eqsat.model.ops import VIEWS
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
+from eqsat.model.sets import by_key
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType, is_float
-from eqsat.ops.meaning.scalar import cost_all
 from eqsat.ops.mesh.collectives import Allowed, MeshMachine, panel_steps
 from eqsat.ops.mesh.cuts import OpCut
+from eqsat.ops.mesh.gathers import batch_dims
 from eqsat.ops.mesh.strategies import (
     NOWHERE,
     Facts,
@@ -92,7 +94,7 @@ class Permitted:
         """The cut of this name, by this axis alone if it divides so."""
         n = self.program.nodes[m]
         shapes = tuple(self.program.nodes[o].types[0].shape for o in n.operands)
-        cuts = known_cuts(n.op, n.attr, shapes, self.mesh)
+        cuts = known_cuts(n.op, n.attr, shapes, self.mesh, batch_dims(self.program, m))
         sizes = [self.mesh.sizes[i], *cuts]
         return next(cuts[size][name] for size in sizes if name in cuts[size])
 
@@ -154,24 +156,50 @@ class Permitted:
 
 
 @dataclass(frozen=True)
-class Works:
-    """Times of the members of a schedule's dispatches on one device of a mesh.
+class MemberSides:
+    """What a member adds to the arithmetic, the traffic and the relayout of a dispatch, in
+    picoseconds; computes: whether the whole dispatch, on one device, is bound by arithmetic.
 
-    The time of a dispatch, without its launch, is divided among its members by their arithmetic
-    and their traffic at its border; each part shrinks with the share of the work and of the bytes
-    that a device has. With one device the sum is the time of the schedule.
+    traffic: by operand, -1 for the result.
+    """
+
+    arithmetic: float
+    traffic: list[tuple[int, float]]
+    relayout: float
+    computes: bool
+
+
+@dataclass(frozen=True)
+class Works:
+    """Times of the dispatches of a schedule on one device of a mesh.
+
+    A dispatch takes as long as the search for one device says: the longer of its arithmetic and of
+    its traffic. Both are sums over its members, and shrink with the share of the work, and of the
+    bytes at its border, that a device has. With one device the sum is the time of the schedule.
     """
 
     schedule: Schedule
     target: Target
     mesh: Mesh
 
-    def time_ps(self, node: int, strategy: Strategy) -> int:
-        """Picoseconds of a node on one device, in all dispatches that compute it."""
-        total = 0.0
-        for number, scale in self._scales.get(node, ()):
-            total += scale * self._estimate_ps(self.schedule.dispatches[number], node, strategy)
-        return math.ceil(total)
+    def times_ps(self, strategies: Mapping[int, Strategy]) -> dict[int, int]:
+        """Node → picoseconds on one device, in all dispatches that compute it."""
+        times = dict.fromkeys(strategies, 0.0)
+        for number, d in enumerate(self.schedule.dispatches):
+            sides = {m: self.sides_ps(number, m, strategies[m]) for m in d.members}
+            exceeds = math.fsum(excess for _, excess in sides.values()) > 0
+            for m, (own, excess) in sides.items():
+                times[m] += own + exceeds * excess
+        return {m: math.ceil(ps) for m, ps in times.items()}
+
+    def sides_ps(self, number: int, node: int, strategy: Strategy) -> tuple[float, float]:
+        """The part of a member in a dispatch's longer side, that of one device; and what its part
+        in the other side is more than that, which counts where the sum of these is positive."""
+        sides = self._sides[number][node]
+        work = sides.arithmetic * strategy.share
+        moved = math.fsum(ps * self._part(node, i, strategy) for i, ps in sides.traffic)
+        longer, shorter = (work, moved) if sides.computes else (moved, work)
+        return longer + sides.relayout * strategy.share, shorter - longer
 
     @cached_property
     def launches_ps(self) -> int:
@@ -179,85 +207,75 @@ class Works:
         return sum(min(d.time_ps, self.target.launch_ps) for d in self.schedule.dispatches)
 
     @cached_property
-    def _scales(self) -> dict[int, list[tuple[int, float]]]:
-        """Node → the dispatches that compute it, and the picoseconds there of one estimated."""
-        scales: dict[int, list[tuple[int, float]]] = {}
-        for number, d in enumerate(self.schedule.dispatches):
-            estimates = [(m, self._estimate_ps(d, m, None)) for m in d.members]
-            total = math.fsum(ps for _, ps in estimates)
-            left = max(d.time_ps - self.target.launch_ps, 0)
-            for m, ps in estimates:
-                if ps and total:
-                    scales.setdefault(m, []).append((number, left / total))
-        return scales
+    def dispatches_of(self) -> dict[int, list[int]]:
+        """Node → the dispatches that compute it."""
+        dispatches = enumerate(self.schedule.dispatches)
+        return by_key((m, number) for number, d in dispatches for m in d.members)
 
-    def _estimate_ps(self, d: Dispatch, node: int, strategy: Strategy | None) -> float:
-        """The longer of arithmetic and of traffic over the border of a dispatch."""
-        share = 1.0 if strategy is None else strategy.share
-        traffic = self._border_bytes(d, node, strategy) / self._bandwidth
-        return max(self._arithmetic[node] * share, traffic) * PS_PER_SECOND
+    def _part(self, node: int, operand: int, strategy: Strategy) -> float:
+        """The part of an operand, or of the result for -1, that a device reads or writes."""
+        n = self.schedule.program.nodes[node]
+        spread = strategy.made if operand < 0 else strategy.taken[operand]
+        t = self.schedule.program.nodes[node if operand < 0 else n.operands[operand]].types[0]
+        return self.local_bytes(t, spread) / t.nbytes if t.nbytes else 1.0
 
     @cached_property
-    def _bandwidth(self) -> float:
-        return self.target.memory[-1].bandwidth
+    def _sides(self) -> list[dict[int, MemberSides]]:
+        """Per dispatch: member → its sides."""
+        return [self._sides_of(d) for d in self.schedule.dispatches]
 
-    @cached_property
-    def _arithmetic(self) -> tuple[float, ...]:
-        """Seconds of every node's arithmetic."""
-        return tuple(map(self._seconds, range(len(self.schedule.program.nodes))))
-
-    def _seconds(self, node: int) -> float:
-        n, target = self.schedule.program.nodes[node], self.target
-        if isinstance(n.attr, Custom):
-            rate = target.rate(n.type.dtype)
-            return 0.0 if rate is None else n.attr.operations * n.type.size / rate
-        g = n.attr
-        if not isinstance(g, Generic):
-            return 0.0
-        if g.has_precision:
-            rate, share, operations = target.rate(g.dtypes[0], g.precision), target.untiled_rate, 2
-        else:
-            rate, share = target.rate(n.types[0].dtype), target.elementwise_rate
-            operations = cost_all(tuple(y.body for y in g.yields)) + sum(
-                bool(y.combine) for y in g.yields
+    def _sides_of(self, d: Dispatch) -> dict[int, MemberSides]:
+        costs, total = self._costs, max(d.time_ps - self.target.launch_ps, 0)
+        runs, moved = costs.runs(d.members), self._moved(d)
+        work = {m: costs.compute_ps(m, runs[m]) for m in d.members}
+        relayout = {m: float(costs.relayout_ps[m]) for m in d.members}
+        wholes = costs.sides(d.members, d.reads, d.writes, pipeline=d.pipeline)
+        parts = (
+            work.values(),
+            (ps for each in moved.values() for _, ps in each),
+            relayout.values(),
+        )
+        # what is priced otherwise, such as a loop, is shared out like this as well
+        scale = total / ((max(wholes[:2]) + wholes[2]) or 1)
+        a, t, r = (scale * w / (math.fsum(ps) or 1) for w, ps in zip(wholes, parts, strict=True))
+        return {
+            m: MemberSides(
+                work[m] * a, [(i, ps * t) for i, ps in moved[m]], relayout[m] * r,
+                computes=wholes[0] > wholes[1],
             )
-        return 0.0 if rate is None else operations * math.prod(g.sizes) / (rate * share)
-
-    def _border_bytes(self, d: Dispatch, node: int, strategy: Strategy | None) -> int:
-        """Bytes that a member reads and writes of buffers; a buffer is read by its first reader."""
-        nodes = self.schedule.program.nodes
-        n, nbytes = nodes[node], 0
-        for i, o in enumerate(n.operands):
-            base = self.schedule.program.behind_views(o)
-            if base not in d.members and self._first_reader(d, base) == node:
-                spread = None if strategy is None else strategy.taken[i]
-                nbytes += self.local_bytes(nodes[o].types[0], spread)
-        if node in d.writes:
-            result_spread = None if strategy is None else strategy.made
-            nbytes += sum(self.local_bytes(t, result_spread) for t in n.types)
-        return nbytes
-
-    def _first_reader(self, d: Dispatch, base: int) -> int:
-        return self._readers[d.step, d.writes].get(base, -1)
+            for m in d.members
+        }  # fmt: skip
 
     @cached_property
-    def _readers(self) -> dict[tuple[int, tuple[int, ...]], dict[int, int]]:
-        """Per dispatch: buffer → the member that reads it first."""
-        program = self.schedule.program
-        readers = {}
-        for d in self.schedule.dispatches:
-            first: dict[int, int] = {}
-            for m in d.members:
-                for o in program.nodes[m].operands:
-                    first.setdefault(program.behind_views(o), m)
-            readers[d.step, d.writes] = first
-        return readers
+    def _costs(self) -> Costs:
+        graph = graph_of_program(self.schedule.program)
+        return Costs(Space(graph, self.target.padding), self.target)
 
-    def local_bytes(self, t: TensorType, spread: Sequence[int | str] | None) -> int:
-        """Bytes on one device; of the whole for None."""
-        if spread is None:
-            return t.nbytes
-        return t.with_shape(self.mesh.local(tuple(spread), t.shape)).nbytes
+    def _moved(self, d: Dispatch) -> dict[int, list[tuple[int, float]]]:
+        """Per member what it moves of buffers: (operand or -1 for its result, picoseconds).
+
+        A buffer is read by its first reader. Of what a gather takes rows of, as many are read as
+        the gather makes.
+        """
+        program, costs, seen = self.schedule.program, self._costs, set[int]()
+        moved: dict[int, list[tuple[int, float]]] = {}
+        for m in d.members:
+            moved[m] = [(-1, float(costs.class_ps[m]))] if m in d.writes else []
+            if program.nodes[m].op in VIEWS:
+                continue  # its reader reads
+            for i, o in enumerate(program.nodes[m].operands):
+                base = program.behind_views(o)
+                if base in seen or base in d.members:
+                    continue
+                seen.add(base)
+                rows = program.nodes[m].op == "gather" and i == 0
+                read_ps = float(costs.reads_ps(d.members, (base,), d.writes))
+                moved[m].append((-1 if rows else i, read_ps))
+        return moved
+
+    def local_bytes(self, t: TensorType, spread: Spread) -> int:
+        """Bytes on one device."""
+        return t.with_shape(self.mesh.local(spread, t.shape)).nbytes
 
     # ---- operands that an op gathers -----------------------------------------------------------
     def streams(self, node: int, s: Strategy, machine: MeshMachine) -> tuple[Stream, ...]:

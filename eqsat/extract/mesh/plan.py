@@ -19,7 +19,7 @@ from eqsat.model.schedule import Schedule
 from eqsat.model.sharding import Sharding
 from eqsat.model.target import Target
 from eqsat.ops.mesh.collectives import MeshMachine
-from eqsat.ops.mesh.strategies import Permits
+from eqsat.ops.mesh.strategies import Permits, Strategy
 
 Borders = tuple[dict[int, Spread], tuple[tuple[int, int], ...]]
 
@@ -109,7 +109,10 @@ class MeshPlanner:
     def plan(self, sharding: Sharding) -> MeshPlan:
         """Every figure recomputed from the strategies alone."""
         chosen, spreads = sharding.strategies, self.spreads
-        values = tuple(self._sharded(v, chosen) for v in (*spreads.leaves, *spreads.ops))
+        strategies = {m: spreads.strategies[m][chosen[spreads.place["op", m]]] for m in spreads.ops}
+        times_ps = self.works.times_ps(strategies)
+        values = tuple(self._leaf(v, chosen) for v in spreads.leaves)
+        values += tuple(self._op(m, s, chosen, times_ps[m]) for m, s in strategies.items())
         values = tuple(sorted(values, key=lambda v: v.node))
         by_node = {v.node: v for v in values}
         reshards = tuple(self._reshards(by_node))
@@ -142,17 +145,16 @@ class MeshPlanner:
         groups = self.choice.group[: len(self.spreads.place)]
         return max(map(groups.count, set(groups)), default=1)
 
-    def _sharded(self, v: int, chosen: Sequence[int]) -> Sharded:
-        spreads = self.spreads
-        held = spreads.held[v][chosen[spreads.place["held", v]]]
-        if v not in spreads.strategies:
-            keep_rules = spreads.permitted.keep_rules(v, held)
-            return Sharded(v, held, held, kept_by=_named(keep_rules))
-        s = spreads.strategies[v][chosen[spreads.place["op", v]]]
-        kept_by, cut = spreads.permitted.keep_rules(v, held), spreads.permitted.cut_rules(v, s)
+    def _leaf(self, v: int, chosen: Sequence[int]) -> Sharded:
+        held = self.spreads.held[v][chosen[self.spreads.place["held", v]]]
+        return Sharded(v, held, held, kept_by=_named(self.spreads.permitted.keep_rules(v, held)))
+
+    def _op(self, v: int, s: Strategy, chosen: Sequence[int], time_ps: int) -> Sharded:
+        spreads, leaf = self.spreads, self._leaf(v, chosen)
         return Sharded(
-            v, s.made, held, s.reads, s.cuts, self.works.time_ps(v, s), _named(cut),
-            _named(kept_by), s.taken, s.panels, self.works.streams(v, s, spreads.machine),
+            v, s.made, leaf.held, s.reads, s.cuts, time_ps,
+            _named(spreads.permitted.cut_rules(v, s)), leaf.kept_by, s.taken, s.panels,
+            self.works.streams(v, s, spreads.machine),
         )  # fmt: skip
 
     def _reshards(self, by_node: Mapping[int, Sharded]) -> Iterable[Reshard]:

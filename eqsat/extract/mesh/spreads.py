@@ -7,6 +7,7 @@ from a holder to a reader is one for that reader alone. Weights and arguments ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +19,10 @@ from eqsat.extract.mesh.options import HELP, Permitted, Works
 from eqsat.model.diag import fail
 from eqsat.model.mesh import SLICE, MeshStep, Spread, is_partial
 from eqsat.model.sets import by_key
-from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardNode, ShardProblem
+from eqsat.model.sharding import FORBIDDEN, ShardEdge, ShardExcess, ShardNode, ShardProblem
 from eqsat.model.tensor import TensorType
 from eqsat.ops.mesh.collectives import MeshMachine, conversion
+from eqsat.ops.mesh.gathers import batch_dims
 from eqsat.ops.mesh.runorder import run_order
 from eqsat.ops.mesh.strategies import Permits, Strategy, strategies
 
@@ -83,6 +85,7 @@ class SpreadChoice:
         self.steps, self.spare = steps, spare
         self.nodes: list[ShardNode] = []
         self.edges: list[ShardEdge] = []
+        self.excesses: list[ShardExcess] = []
         self.group: list[int] = []
         self._tables: list[tuple[int, int, PairTable]] = []
         self._alike: dict[tuple[int, int, int], int] = {}
@@ -116,7 +119,7 @@ class SpreadChoice:
         """Within so many bytes: spare ones are part of the limit, and used in the last step."""
         most = sum(max(n.usages) for n in self.nodes) if limit is None else limit
         spare = ShardNode((0,), (self.spare,), self.steps - 1, self.steps)
-        return ShardProblem((*self.nodes, spare), self.edges, most + self.spare)
+        return ShardProblem((*self.nodes, spare), self.edges, most + self.spare, self.excesses)
 
     def completed(self, chosen: Sequence[int]) -> tuple[int, ...]:
         """Strategies of all nodes of the problem, from those of the nodes; none if not allowed."""
@@ -236,7 +239,10 @@ class Spreads:
         for m in self.ops:
             n = self.program.nodes[m]
             shapes = tuple(self.type(o).shape for o in n.operands)
-            possible[m] = strategies(n.op, n.attr, shapes, self.type(m).shape, self.mesh)
+            result, batch = self.type(m), batch_dims(self.program, m)
+            every = strategies(n.op, n.attr, shapes, result.shape, self.mesh, batch)
+            # nothing adds up truth values
+            possible[m] = tuple(s for s in every if result.dtype != "bool" or "add" not in s.made)
         return possible
 
     @cached_property
@@ -298,6 +304,8 @@ class Spreads:
                 self._before(choice, v, m)
         for a, r in self.chained:
             self._chain(choice, a, r)
+        for number, d in enumerate(self.schedule.dispatches):
+            choice.excesses.append(self._excess(number, d.members))
         return choice
 
     @cached_property
@@ -307,18 +315,25 @@ class Spreads:
 
     def _op(self, m: int) -> ShardNode:
         """The node of an op: its time with the panels that it gathers, and the bytes of those."""
-        time_of: dict[tuple[object, ...], int] = {}
+        dispatches = self.works.dispatches_of.get(m, ())
         costs, held = [], []
         for s in self.strategies[m]:
-            key = (s.taken, s.made, s.share)
-            if key not in time_of:
-                time_of[key] = self.works.time_ps(m, s)
+            own = math.fsum(self.works.sides_ps(d, m, s)[0] for d in dispatches)
             streams = self.works.streams(m, s, self.machine)
             sent = s.panels * sum(step.time_ps for each in streams for step in each.steps)
-            costs.append(round((time_of[key] + sent) / UNIT_PS))
+            costs.append(round((own + sent) / UNIT_PS))
             held.append(self.works.panel_bytes(m, s))
         step = self.made_at[m]
         return ShardNode(tuple(costs), tuple(held), step, step + 1)
+
+    def _excess(self, number: int, members: Sequence[int]) -> ShardExcess:
+        """By how much the other side of a dispatch, arithmetic or traffic, is the longer one."""
+        sides = (
+            [self.works.sides_ps(number, m, s)[1] / UNIT_PS for s in self.strategies[m]]
+            for m in members
+        )
+        costs = tuple(tuple(map(round, excess)) for excess in sides)
+        return ShardExcess(tuple(self.place["op", m] for m in members), costs)
 
     def _holder(self, v: int) -> ShardNode:
         life, spreads = self.lives[v], self.held[v]

@@ -25,6 +25,7 @@ class ChoiceGraph:
 
     `edges[i, j]` with i < j: a row per strategy of i, a column per strategy of j; FORBIDDEN and
     more is never. A node of the problem takes the strategy `strategies[choice]` of its `group`.
+    excesses: of several choices, what they cost beyond that where the sum of these is positive.
     """
 
     costs: list[np.ndarray]
@@ -33,6 +34,7 @@ class ChoiceGraph:
     limit: int
     group: list[int]
     strategies: list[np.ndarray]
+    excesses: list[dict[int, np.ndarray]]
 
     def lifted(self, choice: np.ndarray) -> tuple[int, ...]:
         """The strategy of every node of the problem."""
@@ -58,7 +60,16 @@ class ChoiceGraph:
             for of_group, a in zip(self.usages, alive, strict=True)
         ]
         strategies = [s[alive[g]] for g, s in zip(self.group, self.strategies, strict=True)]
-        return ChoiceGraph(costs, _folded(costs, edges), usages, self.limit, self.group, strategies)
+        excesses = []
+        for excess in self.excesses:
+            left = {g: costs_here[alive[g]] for g, costs_here in excess.items()}
+            if len(left) == 1:
+                ((g, costs_here),) = left.items()
+                costs[g] = costs[g] + np.maximum(costs_here, 0)
+            elif sum(int(c.max()) for c in left.values()) > 0:
+                excesses.append(left)
+        edges = _folded(costs, edges)
+        return ChoiceGraph(costs, edges, usages, self.limit, self.group, strategies, excesses)
 
 
 def reduced(problem: ShardProblem) -> ChoiceGraph | None:
@@ -164,7 +175,14 @@ def _grouped(
         pairs[first, second] = pair if earlier is None else _sum(earlier, pair)
     if not all(a.any() for a in allowed) or any(m.min() >= FORBIDDEN for m in pairs.values()):
         return None
-    graph = ChoiceGraph(costs, pairs, usages, problem.usage_limit, group, strategies)
+    excesses = []
+    for excess in problem.excesses:
+        here: dict[int, np.ndarray] = {}
+        for node, node_costs in zip(excess.nodes, excess.costs, strict=True):
+            g = group[node]
+            here[g] = here.get(g, 0) + np.array(node_costs, np.int64)[strategies[node]]
+        excesses.append(here)
+    graph = ChoiceGraph(costs, pairs, usages, problem.usage_limit, group, strategies, excesses)
     return graph.restricted_to(allowed)
 
 

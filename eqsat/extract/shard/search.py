@@ -6,7 +6,7 @@ an answer is the best, or that there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -347,6 +347,8 @@ class ExactModel:
             self.terms += zip(literals, costs.tolist(), strict=True)
         for (i, j), matrix in small.edges.items():
             self._add_edge(self.chosen[i], self.chosen[j], matrix)
+        for excess in small.excesses:
+            self._add_excess(excess)
         self.peak = self.model.new_int_var(0, net.limit, "")
         self._add_usages(net)
         sizes = abs(self.constant) + sum(abs(c) for _, c in self.terms)
@@ -380,6 +382,13 @@ class ExactModel:
             by_row + by_column, [*pairs, *pairs.T], [*allowed, *allowed.T], strict=True
         ):
             self.model.add(sum(line[ok]) == variable)
+
+    def _add_excess(self, excess: Mapping[int, np.ndarray]) -> None:
+        """(S4) a cost of its own is at least the sum, and not negative."""
+        pairs = [p for g, c in excess.items() for p in zip(self.chosen[g], c.tolist(), strict=True)]
+        most = self.model.new_int_var(0, sum(int(c.max()) for c in excess.values()), "")
+        self.model.add(sum(c * x for x, c in pairs) <= most)
+        self.terms.append((most, 1))
 
     def _allow(self, rows: list[Any], columns: list[Any], allowed: np.ndarray) -> None:
         """(S2) of pairs that cost the same: a line needs one of those that it is allowed with."""

@@ -22,6 +22,7 @@ from eqsat.model.leaves import Fill
 from eqsat.model.mesh import PARTIAL, REPLICATED
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import is_float
+from eqsat.ops.mesh.gathers import MASKED, own_rows
 from eqsat.ops.movement.crossing import below
 from eqsat.ops.movement.layout import before_transpose, large_groups
 
@@ -45,13 +46,20 @@ class OpCut:
 
 
 @lru_cache(maxsize=20_000)
-def cuts_of(op: str, attr: Attr, shapes: tuple[Shape, ...], blocks: int) -> tuple[OpCut, ...]:
+def cuts_of(
+    op: str, attr: Attr, shapes: tuple[Shape, ...], blocks: int, batch: tuple[int, ...] = ()
+) -> tuple[OpCut, ...]:
     """The cuts of an op on operands of these shapes into so many blocks of one size.
 
-    Empty for an op of which nothing is known but its whole result.
+    Empty for an op of which nothing is known but its whole result. batch: of a gather's indices
+    (`gathers.batch_dims`).
     """
     find = _CUTS.get(type(attr))
-    return () if find is None else tuple(find(op, attr, shapes, blocks))
+    found = () if find is None else tuple(find(op, attr, shapes, blocks))
+    if op != "gather":
+        return found
+    assert isinstance(attr, Move)
+    return (*found, *_of_rows(attr, blocks, batch))
 
 
 _LOOPS = re.compile(r"d(\d+)(?:/d(\d+))?")
@@ -251,6 +259,16 @@ def _of_gather(move: Move, blocks: int) -> Iterator[OpCut]:
         if size % blocks == 0 and size:
             yield _moved(axis + dim, (REPLICATED, dim))
     yield OpCut("parts", ("add", REPLICATED), "add", "parts")
+
+
+def _of_rows(gather: Move, blocks: int, batch: Sequence[int]) -> Iterator[OpCut]:
+    """The dim that is gathered along: of any table, and of one by items of a batch."""
+    ((axis,), (source, indices)) = gather.args, gather.sources
+    if source[axis] % blocks == 0 and source[axis]:
+        yield OpCut(MASKED, (axis, REPLICATED), "add", "summed")
+    for dim in batch:
+        if indices[dim] % blocks == 0:
+            yield OpCut(own_rows(dim), (axis, dim), axis + dim, "moved")
 
 
 # ---- the rest ------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from eqsat.model.movement import Move, Reshape, Transpose, move_of
 from eqsat.model.program import Program
 from eqsat.model.rules import AttrExpr, Compare, Field, Name, Not, SpreadRule, Value
 from eqsat.ops.mesh.cuts import OpCut, cuts_of, loop_of, stream_of
+from eqsat.ops.mesh.gathers import batch_dims
 
 # ---- origins of dims -----------------------------------------------------------------------------
 WEIGHT = "weight"
@@ -53,7 +54,7 @@ def origins(program: Program, ops: Sequence[int], leaves: Collection[int], mesh:
         by_dim: list[Origin] = [NOWHERE] * len(n.types[0].shape)
         shapes = tuple(program.nodes[o].types[0].shape for o in n.operands)
         for devices in sorted(set(mesh.sizes)):
-            for cut in cuts_of(n.op, n.attr, shapes, devices):
+            for cut in cuts_of(n.op, n.attr, shapes, devices, batch_dims(program, m)):
                 if isinstance(cut.result, int) and cut.result < len(by_dim):
                     by_dim[cut.result] |= origin_of(cut, n.operands, origins)
         origins[m] = tuple(by_dim)
@@ -256,14 +257,20 @@ class Strategy:
 
 @lru_cache(maxsize=5_000)
 def strategies(
-    op: str, attr: Attr, operands: tuple[Shape, ...], result: Shape, mesh: Mesh
+    op: str,
+    attr: Attr,
+    operands: tuple[Shape, ...],
+    result: Shape,
+    mesh: Mesh,
+    batch: tuple[int, ...] = (),
 ) -> tuple[Strategy, ...]:
     """Every assignment of axes to cuts whose blocks are of one size; the first one cuts nothing.
 
-    Axes that cut the same thing divide it together, the first of them outermost.
+    Axes that cut the same thing divide it together, the first of them outermost. batch: as of
+    `cuts_of`.
     """
     sizes = mesh.sizes
-    cuts_of = known_cuts(op, attr, operands, mesh)
+    cuts_of = known_cuts(op, attr, operands, mesh, batch)
     names = list(dict.fromkeys(c for cuts in cuts_of.values() for c in cuts))
     fitting: list[Strategy] = []
     for choice in product(["", *names], repeat=len(sizes)):
@@ -277,11 +284,11 @@ def strategies(
 
 @lru_cache(maxsize=5_000)
 def known_cuts(
-    op: str, attr: Attr, operands: tuple[Shape, ...], mesh: Mesh
+    op: str, attr: Attr, operands: tuple[Shape, ...], mesh: Mesh, batch: tuple[int, ...] = ()
 ) -> dict[int, dict[str, OpCut]]:
     """The cuts of an op by their names, for every number of blocks that axes make together."""
     return {
-        n: {c.name: c for c in cuts_of(op, attr, operands, n)}
+        n: {c.name: c for c in cuts_of(op, attr, operands, n, batch)}
         for n in sorted({math.prod(s) for s in _subsets(mesh.sizes)})
     }
 
@@ -299,7 +306,16 @@ def _fitting(
     for name, size in zip(choice, sizes, strict=True):
         total[name] = total.get(name, 1) * size
     cuts = [cuts_of[total[name]].get(name) if name else None for name in choice]
-    return None if any(n and c is None for n, c in zip(choice, cuts, strict=True)) else cuts
+    if any(n and c is None for n, c in zip(choice, cuts, strict=True)):
+        return None
+    return cuts if _meet(cuts) else None
+
+
+def _meet(cuts: Sequence[OpCut | None]) -> bool:
+    """Whether what cuts a dim of an operand of a movement is one cut, whatever axes it takes."""
+    moved = {c for c in cuts if c is not None and loop_of(c.name) is None}
+    dims = [(i, k) for c in moved for i, k in enumerate(c.operands) if isinstance(k, int)]
+    return len(set(dims)) == len(dims)
 
 
 def _strategy(
@@ -327,7 +343,7 @@ def _gathered(read: Spread, whole: Spread, mesh: Mesh) -> int:
 
 
 def _fits(s: Strategy, operands: Sequence[Shape], result: Shape, mesh: Mesh) -> bool:
-    """Different cuts may meet in one dim of an operand only if they are one cut."""
+    """Whether blocks are of one size where several axes cut a dim."""
     every = [*zip(s.reads, operands, strict=True), (s.made, result)]
     return all(mesh.fits(spread, shape) for spread, shape in every)
 

@@ -17,6 +17,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
 from eqsat.model.schedule import Schedule
+from eqsat.model.symbols import Origin
 from eqsat.model.target import Target
 
 ANYWHERE = ""  # the device of constants, and of weights until somebody reads them
@@ -123,8 +124,12 @@ class _Placing:
             return self.new[o]
         if (o, device) not in self.copies:
             shape = self.program.nodes[o].type.shape
-            attr = Transfer(shape, origin, device)
-            self.copies[o, device] = self.builder.add("transfer", (self.new[o],), attr)
+            attr, before = Transfer(shape, origin, device), len(self.builder.nodes)
+            copy = self.builder.add("transfer", (self.new[o],), attr)
+            if copy == before:
+                name = self.program.value_names[o]
+                self.builder.rename(copy, Origin(f"{name}.{device}", self.builder.origin.at))
+            self.copies[o, device] = copy
         return self.copies[o, device]
 
 
