@@ -31,7 +31,9 @@ from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
-from eqsat.ops.targets.inorder import forces_orders, result_orders, straight
+from eqsat.ops.targets.inorder import (
+    forces_orders, passed_above, passed_below, result_orders, straight,
+)  # fmt: skip
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.encode import (
@@ -118,6 +120,8 @@ def target_answers(
         "target.tiles": cache(_at_any(judged, _bound(target_tiles(target)))),
         "target.orders": cache(_at_any(judged, partial(target_orders, target))),
         "target.result_orders": cache(partial(result_orders, target)),
+        "target.passed_above": cache(partial(passed_above, target)),
+        "target.passed_below": cache(partial(passed_below, target)),
         "target.straight": cache(partial(straight, target)),
         "target.encoding_tiles": cache(_at_any(judged, _bound(encodings))),
         **target_facts(target),
