@@ -20,6 +20,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.generics.propagate import permute_result
+from eqsat.ops.movement.crossing import above
 from eqsat.ops.movement.layout import cut, reassociation
 from eqsat.ops.movement.lists import inverse
 
@@ -122,10 +123,13 @@ def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
     return None if found is None else replace(found, read=_reshape(groups.source, apart))
 
 
-def write_apart(g: Generic, groups: Reshape) -> Regrouped | None:
-    """The generic that writes the dims apart that `groups` takes apart; some are joined behind."""
+def write_apart(g: Generic, groups: Reshape, perm: tuple[int, ...]) -> Regrouped | None:
+    """The generic that writes the dims apart that `groups` takes apart; some are joined behind.
+
+    None where a transpose behind them passes the reshape anyway.
+    """
     apart = cut(groups.source, groups.shape)
-    if apart is None or len(apart) <= _large(groups.source) or g.tile or len(g.yields) > 1:
+    if above(groups, perm) is not None or apart is None or len(apart) <= _large(groups.source) or g.tile or len(g.yields) > 1:
         return None
     parts = _partition(groups.source, apart) or []
     found = regroup(g, [LoopGroup(*p) for p in parts])
