@@ -32,8 +32,12 @@ from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
 from eqsat.ops.targets.inorder import (
-    forces_orders, passed_above, passed_below, result_orders, straight,
-)  # fmt: skip
+    forces_orders,
+    passed_above,
+    passed_below,
+    result_orders,
+    straight,
+)
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.tiles import target_tiles
 from eqsat.saturate.encode import (

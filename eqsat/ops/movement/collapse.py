@@ -124,14 +124,22 @@ def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
 
 
 def write_apart(g: Generic, groups: Reshape, perm: tuple[int, ...]) -> Regrouped | None:
-    """The generic that writes the dims apart that `groups` takes apart; some are joined behind.
+    """The generic that writes the dim apart that `groups` takes apart.
 
-    None where a transpose behind them passes the reshape anyway.
+    None where several dims come apart, or where a transpose behind passes the reshape anyway.
     """
     apart = cut(groups.source, groups.shape)
-    if above(groups, perm) is not None or apart is None or len(apart) <= _large(groups.source) or g.tile or len(g.yields) > 1:
+    if (
+        above(groups, perm) is not None
+        or apart is None
+        or len(apart) <= _large(groups.source)
+        or g.tile
+        or len(g.yields) > 1
+    ):
         return None
     parts = _partition(groups.source, apart) or []
+    if sum(_large(sizes) > 1 for _, sizes in parts) > 1:
+        return None
     found = regroup(g, [LoopGroup(*p) for p in parts])
     if found is None or found.sig.result_shape != apart:
         return None

@@ -364,7 +364,9 @@ def _transpose_above_reshape(groups: Reshape, perm: Perm) -> Crossed | None:
     slots = [d for left, _ in pairs for d in left]
     for slot, d in zip(slots, (d for g in order for d in pairs[g][0]), strict=True):
         moved[slot] = d
-    source, shape = (tuple([s[p] for p in order]) for s, order in ((groups.source, moved), (groups.shape, perm)))
+    source, shape = (
+        tuple([s[p] for p in order]) for s, order in ((groups.source, moved), (groups.shape, perm))
+    )
     return Crossed(groups=None if source == shape else Reshape(source, shape), perm=tuple(moved))
 
 
