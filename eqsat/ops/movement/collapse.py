@@ -20,7 +20,6 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.generics.propagate import permute_result
-from eqsat.ops.movement.crossing import above
 from eqsat.ops.movement.layout import cut, reassociation
 from eqsat.ops.movement.lists import inverse
 
@@ -121,29 +120,6 @@ def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
         return None
     found = before_reshape(g, i, Reshape(apart, groups.shape))
     return None if found is None else replace(found, read=_reshape(groups.source, apart))
-
-
-def write_apart(g: Generic, groups: Reshape, perm: tuple[int, ...]) -> Regrouped | None:
-    """The generic that writes the dim apart that `groups` takes apart.
-
-    None where several dims come apart, or where a transpose behind passes the reshape anyway.
-    """
-    apart = cut(groups.source, groups.shape)
-    if (
-        above(groups, perm) is not None
-        or apart is None
-        or len(apart) <= _large(groups.source)
-        or g.tile
-        or len(g.yields) > 1
-    ):
-        return None
-    parts = _partition(groups.source, apart) or []
-    if sum(_large(sizes) > 1 for _, sizes in parts) > 1:
-        return None
-    found = regroup(g, [LoopGroup(*p) for p in parts])
-    if found is None or found.sig.result_shape != apart:
-        return None
-    return replace(found, result=_reshape(apart, groups.shape))
 
 
 def _large(shape: Shape) -> int:
@@ -356,6 +332,6 @@ def _before(d: int, orders: Sequence[list[int | None]]) -> int | None:
 
 
 FUNCTIONS = attr_functions(
-    collapse_loops, interchange, read_apart, write_apart,
+    collapse_loops, interchange, read_apart,
     ("read_before", reshape_operand), ("write_behind", reshape_result),
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
 With `orders_forced` no kernel reads an operand or writes its result in another order of dims than
 its own: what lies otherwise is transposed by an op that shows. A contraction is batch, m, k by
-batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says; any
-other op walks operands in the order of its result. A dim that is reduced may be anywhere, and so
-may one of extent 1.
+batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says, and a pool
+may take its channels for images of one channel; any other op walks operands in the order of its
+result. A dim that is reduced may be anywhere, and so may one of extent 1.
 """
 
 from __future__ import annotations
@@ -167,36 +167,16 @@ def _walked(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
 def _grouped(g: Generic, i: int, kernel: UntiledKernel) -> Ranks:
     """batch, m, k by batch, k, n is batch, m, n: whoever comes first in the result is the left."""
     roles = loop_roles(g)
-    outer = _outer(g, (roles.m, roles.n), roles.batch)
-    batch = (*roles.batch, *outer)
-    own = tuple([tuple([d for d in loops if d not in outer]) for loops in (roles.m, roles.n)])
-    left = _left(g, own, batch)
+    own = (roles.m, roles.n)
+    left = _left(g, own, roles.batch)
     if i == WRITTEN:
-        group = dict.fromkeys(batch, 0) | dict.fromkeys(own[left], 1)
+        group = dict.fromkeys(roles.batch, 0) | dict.fromkeys(own[left], 1)
         group |= dict.fromkeys(own[1 - left], 2)
     else:
         is_inner = i != left and not kernel.rhs.startswith("n")  # its own loops, behind k
-        group = dict.fromkeys(batch, 0) | dict.fromkeys(own[i], 2 if is_inner else 1)
+        group = dict.fromkeys(roles.batch, 0) | dict.fromkeys(own[i], 2 if is_inner else 1)
         group |= dict.fromkeys(roles.k, 1 if is_inner else 2)
     return [(group.get(loops[0], 3), loops[0]) if loops else None for loops in _dims(g, i)]
-
-
-def _outer(g: Generic, own: Sequence[tuple[int, ...]], batch: tuple[int, ...]) -> list[int]:
-    """Loops of one operand that a batch repeats the other one for.
-
-    Those in front of the last run of m by n in the result, as the heads in `[b, h, t, d]` of rows
-    `b, t` and columns `h, d`.
-    """
-    written = [d for d in range(g.rank) if g.sizes[d] > 1]
-    side = [next((s for s in (0, 1) if d in own[s]), None) for d in written]
-    runs = [s for q, s in enumerate(side) if q == 0 or s != side[q - 1]]
-    if len(runs) < 2 or None in runs[-2:]:
-        return []
-    inner = 0
-    for s in runs[:-3:-1]:
-        while inner < len(side) and side[-1 - inner] == s:
-            inner += 1
-    return [d for d in written[: len(written) - inner] if d not in batch]
 
 
 def _left(g: Generic, own: Sequence[tuple[int, ...]], batch: tuple[int, ...]) -> int:
