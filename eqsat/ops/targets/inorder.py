@@ -2,9 +2,9 @@
 
 With `orders_forced` no kernel reads an operand or writes its result in another order of dims than
 its own: what lies otherwise is transposed by an op that shows. A contraction is batch, m, k by
-batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says, and a pool
-may take its channels for images of one channel; any other op walks operands in the order of its
-result. A dim that is reduced may be anywhere, and so may one of extent 1.
+batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says, and a
+pool may take its channels for images of one channel; any other op walks operands in the order of
+its result. A dim that is reduced may be anywhere, and so may one of extent 1.
 """
 
 from __future__ import annotations
