@@ -403,7 +403,8 @@ def above_apart(groups: Reshape, perm: Perm) -> Apart | None:
     if apart is None or apart in (groups.source, groups.shape):
         return None
     above = _transpose_above_reshape(Reshape(apart, groups.shape), perm)
-    return above and Apart(Reshape(groups.source, apart), above.perm, above.groups)
+    split = Reshape(groups.source, apart)
+    return None if above is None else Apart(split, above.perm, above.groups)
 
 
 FUNCTIONS = attr_functions(above, below, indices_below, above_apart)
