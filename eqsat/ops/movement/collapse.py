@@ -20,7 +20,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.generics.propagate import permute_result
-from eqsat.ops.movement.layout import cut, reassociation
+from eqsat.ops.movement.layout import common_dims, reassociation
 from eqsat.ops.movement.lists import inverse
 
 Groupings = tuple[Reshape | None, ...]
@@ -115,7 +115,7 @@ def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
 
     What `groups` takes apart on the way comes apart first.
     """
-    apart = cut(groups.source, groups.shape)
+    apart = common_dims(groups.source, groups.shape)
     if apart is None or len(apart) <= _large(groups.shape) or len(g.yields) > 1:
         return None
     found = before_reshape(g, i, Reshape(apart, groups.shape))

@@ -25,7 +25,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.movement.layout import (
     Perm,
-    cut,
+    common_dims,
     large_groups,
     make_layout,
     moves_units_only,
@@ -399,7 +399,7 @@ def above_apart(groups: Reshape, perm: Perm) -> Apart | None:
 
     They come apart first, and join behind the transpose.
     """
-    apart = cut(groups.source, groups.shape)
+    apart = common_dims(groups.source, groups.shape)
     if apart is None or apart in (groups.source, groups.shape):
         return None
     above = _transpose_above_reshape(Reshape(apart, groups.shape), perm)

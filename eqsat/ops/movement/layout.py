@@ -226,7 +226,7 @@ def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | Non
     return groups
 
 
-def cut(a: Shape, b: Shape) -> Shape | None:
+def common_dims(a: Shape, b: Shape) -> Shape | None:
     """The shape of dims that both shapes are made of; None where they cut across one another."""
     strides = {math.prod(s[d:]) for s in (a, b) for d in range(len(s))} | {1}
     points = sorted(strides)

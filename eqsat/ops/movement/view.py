@@ -22,7 +22,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
-from eqsat.ops.movement.layout import cut
+from eqsat.ops.movement.layout import common_dims
 from eqsat.ops.movement.moves import pad_of, pad_value, slice_of
 from eqsat.ops.movement.viewform import ZERO, Digits, Groups, Guard, normal_form
 
@@ -92,7 +92,7 @@ def _reshape(source: Shape, shape: Shape) -> View | None:
     """Both shapes cut at every place where one of them is."""
     if 0 in shape:
         return normal_view(source, shape, _whole(shape), [ZERO] * len(source))
-    apart = cut(source, shape)
+    apart = common_dims(source, shape)
     if apart is None:
         return None
     places = list(zip(apart, _weights(apart), strict=True))
