@@ -78,7 +78,7 @@ def searched(case: Case, seconds: float = 120.0) -> eqsat.Run:
     """The run of one module by the default rules and `layout/straighten`."""
     return eqsat.optimize(
         case.function, *case.example, weights=["weights"] if case.weights else [],
-        rules=("default", "layout/straighten"),
+        rules="permutes",
         target="cortex-m-like", goals=("permutes", "time"), time_limit=seconds, cache=False,
         threads=1, layouts={k: f"transpose(perm={list(p)})" for k, p in case.orders.items()},
     )  # fmt: skip

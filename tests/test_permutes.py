@@ -64,10 +64,12 @@ def test_functions_compute_what_the_layers_do():
 
 LEAST = {
     "linear_rank2": (0, 0), "conv1d_rank2": (2, 2), "conv2d_rank4": (2, 2), "transposes": (1, 1),
-    "maxpool2d_dilation": (2, 2), "permute_silu_permute": (0, 0), "pixel_shuffle": (1, 1),
+    "maxpool2d_dilation": (0, 0), "lstm": (0, 0), "multihead_attention_rank2": (3, 1),
+    "permute_silu_permute": (0, 0), "pixel_shuffle": (1, 1),
     "model_7_dwconv_batchnorm_linear": (1, 1),
     "conv2d_rank4_channels_last": (0, 0), "maxpool2d_dilation_channels_last": (0, 0),
     "linear_rank4_channels_last": (1, 1), "transposes_channels_last": (1, 1),
+    "matmul_rank4_channels_last": (2, 2), "groupnorm_channels_last": (0, 0),
 }  # fmt: skip
 
 
@@ -82,7 +84,7 @@ def test_answer_computes_the_same():
     case = CASES["model_7_dwconv_batchnorm_linear"]
     run = eqsat.optimize(
         case.function, *case.example, weights=["weights"], target="cortex-m-like",
-        goals=("permutes", "time"), rules=("default", "layout/straighten"), verify=True,
+        goals=("permutes", "time"), rules="permutes", verify=True,
     )  # fmt: skip
     assert run.verification is not None
     assert run.schedule.permutes == 1

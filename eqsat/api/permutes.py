@@ -29,7 +29,7 @@ def assert_permutes(
 
     * example_args, how: those of `eqsat.optimize`, such as `weights=`, `layouts=`, `time_limit=`.
     """
-    how.setdefault("rules", ("default", "layout/straighten"))
+    how.setdefault("rules", "permutes")
     run = optimize(
         function_or_program, *example_args, target=target, goals=("permutes", "time"), **how
     )

@@ -31,7 +31,13 @@ from eqsat.ops.contractions.encodings import encoding_tiles
 from eqsat.ops.generics.interchange import index_relation
 from eqsat.ops.programs.binding import bind_attr
 from eqsat.ops.programs.facts import Facts
-from eqsat.ops.targets.inorder import forces_orders, result_orders, straight
+from eqsat.ops.targets.inorder import (
+    forces_orders,
+    passed_above,
+    passed_below,
+    result_orders,
+    straight,
+)
 from eqsat.ops.targets.kernels import target_orders
 from eqsat.ops.targets.rows import rows_asked
 from eqsat.ops.targets.tiles import target_tiles
@@ -120,6 +126,8 @@ def target_answers(
         "target.orders": cache(_at_any(judged, partial(target_orders, target))),
         "target.result_orders": cache(partial(result_orders, target)),
         "target.rows_asked": cache(partial(rows_asked, target)),
+        "target.passed_above": cache(partial(passed_above, target)),
+        "target.passed_below": cache(partial(passed_below, target)),
         "target.straight": cache(partial(straight, target)),
         "target.encoding_tiles": cache(_at_any(judged, _bound(encodings))),
         **target_facts(target),

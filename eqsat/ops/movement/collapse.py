@@ -20,7 +20,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic
 from eqsat.ops.generics.propagate import permute_result
-from eqsat.ops.movement.layout import reassociation
+from eqsat.ops.movement.layout import common_dims, reassociation
 from eqsat.ops.movement.lists import inverse
 
 Groupings = tuple[Reshape | None, ...]
@@ -55,6 +55,7 @@ class RegroupedOperand:
     after: Groupings
     sig: Generic
     result: Reshape | None
+    read: Reshape | None = None  # of the operand itself
 
 
 def collapse_loops(g: Generic) -> Regrouped | None:
@@ -107,6 +108,22 @@ def reshape_result(g: Generic, groups: Reshape) -> Regrouped | None:
         else regroup(g, [LoopGroup(*p) for p in parts])
     )
     return None if regrouped is None or regrouped.sig.result_shape != groups.shape else regrouped
+
+
+def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
+    """The generic that reads operand i before dims of it are put together.
+
+    What `groups` takes apart on the way comes apart first.
+    """
+    apart = common_dims(groups.source, groups.shape)
+    if apart is None or len(apart) <= _large(groups.shape) or len(g.yields) > 1:
+        return None
+    found = before_reshape(g, i, Reshape(apart, groups.shape))
+    return None if found is None else replace(found, read=_reshape(groups.source, apart))
+
+
+def _large(shape: Shape) -> int:
+    return sum(s != 1 for s in shape)
 
 
 @dataclass(frozen=True)
@@ -315,8 +332,6 @@ def _before(d: int, orders: Sequence[list[int | None]]) -> int | None:
 
 
 FUNCTIONS = attr_functions(
-    collapse_loops,
-    interchange,
-    ("read_before", reshape_operand),
-    ("write_behind", reshape_result),
-)
+    collapse_loops, interchange, read_apart,
+    ("read_before", reshape_operand), ("write_behind", reshape_result),
+)  # fmt: skip

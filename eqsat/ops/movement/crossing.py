@@ -25,6 +25,7 @@ from eqsat.model.movement import Move, Reshape
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.movement.layout import (
     Perm,
+    common_dims,
     large_groups,
     make_layout,
     moves_units_only,
@@ -363,16 +364,18 @@ def _transpose_above_reshape(groups: Reshape, perm: Perm) -> Crossed | None:
     slots = [d for left, _ in pairs for d in left]
     for slot, d in zip(slots, (d for g in order for d in pairs[g][0]), strict=True):
         moved[slot] = d
-    shape = tuple([groups.source[d] for d in moved])
-    return Crossed(groups=Reshape(shape, tuple([groups.shape[p] for p in perm])), perm=tuple(moved))
+    source, shape = (
+        tuple([s[p] for p in order]) for s, order in ((groups.source, moved), (groups.shape, perm))
+    )
+    return Crossed(groups=None if source == shape else Reshape(source, shape), perm=tuple(moved))
 
 
 def _transpose_below_reshape(perm: Perm, groups: Reshape) -> Crossed | None:
     """reshape(transpose(x, perm)) = transpose(reshape(x)) if the reshape keeps perm's blocks."""
     back = _transpose_above_reshape(undone(groups), inverse(perm))
-    if back is None or back.groups is None or back.perm is None:
+    if back is None or back.perm is None:
         return None
-    return Crossed(groups=undone(back.groups), perm=inverse(back.perm))
+    return Crossed(groups=back.groups and undone(back.groups), perm=inverse(back.perm))
 
 
 def _whole_groups(groups: list[list[int]], order: list[int]) -> list[int] | None:
@@ -382,4 +385,26 @@ def _whole_groups(groups: list[list[int]], order: list[int]) -> list[int] | None
     return visited if [d for i in visited for d in groups[i]] == order else None
 
 
-FUNCTIONS = attr_functions(above, below, indices_below)
+@dataclass(frozen=True)
+class Apart:
+    """A reshape, a transpose and a reshape; None: not needed."""
+
+    split: Reshape | None
+    perm: Perm | None
+    join: Reshape | None
+
+
+def above_apart(groups: Reshape, perm: Perm) -> Apart | None:
+    """transpose(reshape(x), perm) where the reshape takes dims apart and joins others.
+
+    They come apart first, and join behind the transpose.
+    """
+    apart = common_dims(groups.source, groups.shape)
+    if apart is None or apart in (groups.source, groups.shape):
+        return None
+    above = _transpose_above_reshape(Reshape(apart, groups.shape), perm)
+    split = Reshape(groups.source, apart)
+    return None if above is None else Apart(split, above.perm, above.groups)
+
+
+FUNCTIONS = attr_functions(above, below, indices_below, above_apart)

@@ -8,8 +8,10 @@ loops ask for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from eqsat.model.affine import Map, dim
 from eqsat.model.attr import Shape
@@ -222,6 +224,15 @@ def reassociation(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | Non
             j += 1
         groups.append((left, right))
     return groups
+
+
+def common_dims(a: Shape, b: Shape) -> Shape | None:
+    """The shape of dims that both shapes are made of; None where they cut across one another."""
+    strides = {math.prod(s[d:]) for s in (a, b) for d in range(len(s))} | {1}
+    points = sorted(strides)
+    if 0 in points or any(q % p for p, q in pairwise(points)):
+        return None
+    return tuple([q // p for p, q in pairwise(points)][::-1])
 
 
 def large_groups(a: Shape, b: Shape) -> list[tuple[list[int], list[int]]] | None:

@@ -195,19 +195,31 @@ def transpose_as_reshape(shape: Shape, perm: Perm) -> Reshape | None:
 
 @dataclass(frozen=True)
 class Stacked:
-    """A concat of operands whose dims of extent 1 stand elsewhere."""
+    """A concat of operands without dims of extent 1, and the reshapes around it."""
 
     operands: tuple[Reshape, ...]
     move: Move
+    result: Reshape
 
 
 def stack_above(move: Move, perm: Perm) -> Stacked | None:
-    """What a transpose behind a concat is, if that of each operand moves dims of extent 1 only."""
-    if move.op != "concat" or not all(moves_units_only(s, perm) for s in move.sources):
+    """What a transpose behind a concat is, if that of each operand moves dims of extent 1 only.
+
+    Stacked in front of a dim is concatenated along it; None where the stack goes innermost.
+    """
+    axis, shape = move.args[0], tuple([move.shape[p] for p in perm])
+    if moves_units_only(move.shape, perm):
         return None
-    views = [Reshape(s, tuple(s[p] for p in perm)) for s in move.sources]
-    joined = concat_of([v.shape for v in views], perm.index(move.args[0]))
-    return Stacked(tuple(views), joined)
+    if any(s[axis] != 1 or not moves_units_only(s, perm) for s in move.sources):
+        return None
+    large = tuple([s for p, s in zip(perm, shape, strict=True) if p != axis and s != 1])
+    place = sum(move.shape[p] != 1 for p in perm[: perm.index(axis)])
+    if place == len(large):
+        return None
+    joined = concat_of([large] * len(move.sources), place)
+    return Stacked(
+        tuple([Reshape(s, large) for s in move.sources]), joined, Reshape(joined.shape, shape)
+    )
 
 
 FUNCTIONS = attr_functions(

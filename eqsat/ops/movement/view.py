@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 from eqsat.model.affine import Affine, affine, dim
 from eqsat.model.attr import Attr, Shape
@@ -22,6 +22,7 @@ from eqsat.model.layout import Layout
 from eqsat.model.movement import Move, Reshape, Transpose
 from eqsat.model.tensor import cdiv
 from eqsat.ops.declare import attr_functions
+from eqsat.ops.movement.layout import common_dims
 from eqsat.ops.movement.moves import pad_of, pad_value, slice_of
 from eqsat.ops.movement.viewform import ZERO, Digits, Groups, Guard, normal_form
 
@@ -91,11 +92,10 @@ def _reshape(source: Shape, shape: Shape) -> View | None:
     """Both shapes cut at every place where one of them is."""
     if 0 in shape:
         return normal_view(source, shape, _whole(shape), [ZERO] * len(source))
-    cuts = {w for s in (source, shape) for w in _weights(s)} | {math.prod(shape)}
-    points = sorted(cuts)
-    if any(b % a for a, b in pairwise(points)):
+    apart = common_dims(source, shape)
+    if apart is None:
         return None
-    places = [(b // a, a) for a, b in pairwise(points)][::-1]
+    places = list(zip(apart, _weights(apart), strict=True))
     index = []
     for size, low in zip(source, _weights(source), strict=True):
         within = [(d, w // low) for d, (_, w) in enumerate(places) if low <= w < low * size]

@@ -2,15 +2,15 @@
 
 With `orders_forced` no kernel reads an operand or writes its result in another order of dims than
 its own: what lies otherwise is transposed by an op that shows. A contraction is batch, m, k by
-batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says; any
-other op walks operands in the order of its result. A dim that is reduced may be anywhere, and so
-may one of extent 1.
+batch, k, n (`rhs: nk`: batch, n, k); a convolution and a pool lie as a row of `untiled` says, and a
+pool may take its channels for images of one channel; any other op walks operands in the order of
+its result. A dim that is reduced may be anywhere, and so may one of extent 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat.model.generic import Generic
 from eqsat.model.target import Target, UntiledKernel
@@ -23,6 +23,7 @@ from eqsat.ops.movement.lists import inverse
 from eqsat.ops.targets.kernels import facts, kernel_kind, loop_roles
 from eqsat.ops.targets.tiles import is_met
 
+Perms = tuple[Perm | None, ...]  # per operand; None: it is read as it lies
 Ranks = list["tuple[int, int] | None"]  # per dim its place in order; None: it may be anywhere
 WRITTEN = -1  # the result among operands 0, 1 …
 ANY_KERNEL = UntiledKernel(1.0)
@@ -56,10 +57,64 @@ def result_orders(target: Target, g: Generic) -> list[InOrder]:
     """A generic out of order with its result as its kernels or operands have it."""
     if not forces_orders(target) or g.tile or len(g.yields) > 1 or is_in_order(target, g):
         return []
+    found = {p: permute_result(g, p) for p in _asked(target, g)}
+    return [InOrder(sig, inverse(p)) for p, sig in found.items() if sig is not None]
+
+
+def _asked(target: Target, g: Generic) -> list[Perm]:
+    """The orders of the result that kernels ask for, or in which an operand is walked."""
     asked = [_sorting(_ranks(g, WRITTEN, k)) for k in _kernels(target, g)]
     asked += [_followed(g, i) for i in range(len(g.maps))]
-    found = {p: permute_result(g, p) for p in asked if p is not None}
-    return [InOrder(sig, inverse(p)) for p, sig in found.items() if sig is not None]
+    return [p for p in asked if p is not None]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A generic in order, how its operands are transposed for it, and its result behind it."""
+
+    before: Perms
+    after: Perms
+    sig: Generic
+    perm: Perm | None
+
+
+def passed_below(target: Target, g: Generic, i: int, perm: Perm) -> list[Passed]:
+    """A generic whose operand i is transposed by `perm`: it is read as it lies instead."""
+    reads = None if g.tile or len(g.yields) > 1 else permute_operand(g, i, perm)
+    if reads is None:
+        return []
+    asked = dict.fromkeys([*_asked(target, reads), tuple(range(g.rank))])
+    found = [(order, *put) for order in asked for put in _in_order(target, reads, order)]
+    return [
+        Passed(perms[:i], perms[i + 1 :], sig, _unless_sorted(inverse(order)))
+        for order, sig, perms in found
+        if perms[i] is None
+    ]
+
+
+def passed_above(target: Target, g: Generic, perm: Perm) -> list[Passed]:
+    """A generic whose result is transposed by `perm`: it is written so instead."""
+    if g.tile or len(g.yields) > 1:
+        return []
+    return [Passed(perms, (), sig, None) for sig, perms in _in_order(target, g, perm)]
+
+
+def _in_order(target: Target, g: Generic, perm: Perm) -> Iterator[tuple[Generic, Perms]]:
+    """The generic that writes its result transposed, its operands as a kernel has them."""
+    written = permute_result(g, perm)
+    for kernel in () if written is None else _kernels(target, written):
+        sig, perms = written, list[Perm | None]()
+        for i in range(len(g.maps)):
+            perms.append(None if sig is None else _sorting(_ranks(sig, i, kernel)))
+            if sig is not None and perms[i] is not None:
+                sig = permute_operand(sig, i, inverse(perms[i] or ()))
+        sides = range(WRITTEN, len(g.maps))
+        if sig is not None and all(_is_sorted(_ranks(sig, i, kernel)) for i in sides):
+            yield sig, tuple(perms)
+
+
+def _unless_sorted(perm: Perm) -> Perm | None:
+    return None if perm == tuple(range(len(perm))) else perm
 
 
 def forces_orders(target: Target) -> bool:
@@ -71,6 +126,7 @@ def _kernels(target: Target, g: Generic) -> Iterator[UntiledKernel]:
     """The rows of `untiled` for an op; without any, one that takes what is grouped."""
     if contraction_roles(g) is None:
         rows = target.untiled_kernels("pool") if _places(g) else ()
+        rows += tuple(replace(k, image=k.image.rstrip("c")) for k in rows)  # of one channel
     else:
         kind = kernel_kind(g)
         rows = target.untiled_kernels(kind)
@@ -208,6 +264,16 @@ def _any_result_order(g: Generic) -> list[InOrder]:
     return result_orders(_EXAMPLE, g)
 
 
+def _any_passed_below(g: Generic, i: int, perm: Perm) -> list[Passed]:
+    """A generic in order that reads an operand as it lies before its transpose."""
+    return passed_below(_EXAMPLE, g, i, perm)
+
+
+def _any_passed_above(g: Generic, perm: Perm) -> list[Passed]:
+    """A generic in order that writes its result as it lies behind its transpose."""
+    return passed_above(_EXAMPLE, g, perm)
+
+
 _LAST = {"conv2d": UntiledKernel(1.0, (), "nhwc", "hwio"), "pool": UntiledKernel(1.0, (), "nhwc")}
 _EXAMPLE = Target(
     "", "", "xla", False, (), 0, (), 1.0, 1.0, (), orders_forced=True,
@@ -215,5 +281,6 @@ _EXAMPLE = Target(
 )  # fmt: skip
 FUNCTIONS = attr_functions(
     ("target.straight", _any_straight), ("target.result_orders", _any_result_order),
-    ("target.orders_forced", _any_forced), in_order_of_loops,
+    ("target.orders_forced", _any_forced), ("target.passed_below", _any_passed_below),
+    ("target.passed_above", _any_passed_above), in_order_of_loops,
 )  # fmt: skip
