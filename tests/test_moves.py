@@ -229,7 +229,7 @@ def test_every_function_is_in_its_table(module):
         moves.unless_identity, moves.pad_value, layout.moves_units_only, layout.keeps_order,
         layout.reassociation, layout.large_groups, layout.whole_tiles, layout.pack_reshape,
         layout.unpack_reshape, layout.make_layout, layout.tile_domain, layout.positions,
-        layout.induced, relayout.block_order, relayout.order_of_elements,
+        layout.induced, layout.common_dims, relayout.block_order, relayout.order_of_elements,
         moves.pads_with_zeros, moved_generics.slice_generic, moved_generics.pad_generic,
         moved_generics.zero_text,
     }  # fmt: skip
