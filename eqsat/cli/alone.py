@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
@@ -23,15 +23,15 @@ STOPPED = {OUT_OF_TIME: "at its time limit", "memory": "out of memory", "interru
 
 def extract_egraph(
     file: Annotated[
-        Path, typer.Argument(help="An e-graph as egraph-serialize JSON.", metavar="EGRAPH.json")
+        Path, Argument(help="An e-graph as egraph-serialize JSON.", metavar="EGRAPH.json")
     ],
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all of it, reading included: `30s`.")
+        str, Option(help="CPU time for all of it, reading included: `30s`.")
     ] = "30s",
     seed: o.Seed = 0,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="Write the node chosen for each class here, as JSON."),
+        Option("-o", "--out", help="Write the node chosen for each class here, as JSON."),
     ] = None,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -65,22 +65,18 @@ def extract_egraph(
 
 def place_buffers(
     file: Annotated[
-        Path, typer.Argument(help="Buffers as CSV: `id,lower,upper,size`.", metavar="BUFFERS.csv")
+        Path, Argument(help="Buffers as CSV: `id,lower,upper,size`.", metavar="BUFFERS.csv")
     ],
     capacity: Annotated[
         str | None,
-        typer.Option(
-            "--capacity",
-            help="Only find a placement within `1MiB` (or bytes, `1048576`), not the lowest.",
-        ),
+        Option(help="Only find a placement within `1MiB` (or bytes, `1048576`), not the lowest."),
     ] = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all of it, reading included: `60s`.")
+        str, Option(help="CPU time for all of it, reading included: `60s`.")
     ] = "60s",
     seed: o.Seed = 0,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Write the same columns and `offset` here, as CSV."),
+        Path | None, Option("-o", "--out", help="Write the same columns and `offset` here, as CSV.")
     ] = None,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -120,15 +116,14 @@ def place_buffers(
 
 def shard_graph(
     file: Annotated[
-        Path, typer.Argument(help="A graph as IOPDDL JSON, `.gz` or not.", metavar="GRAPH.json")
+        Path, Argument(help="A graph as IOPDDL JSON, `.gz` or not.", metavar="GRAPH.json")
     ],
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all of it, reading included: `60s`.")
+        str, Option(help="CPU time for all of it, reading included: `60s`.")
     ] = "60s",
     seed: o.Seed = 0,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Write the strategy of each node here, as JSON."),
+        Path | None, Option("-o", "--out", help="Write the strategy of each node here, as JSON.")
     ] = None,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from eqsat.cli import alone, caches, experiment, files, look, measure, search, several, show
 from eqsat.cli.options import sort_into_panels
@@ -53,8 +54,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Find the best program your rewrite rules can reach, and explain it."""

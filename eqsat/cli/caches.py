@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from eqsat.cli import options as o
 
@@ -22,7 +22,7 @@ class CacheAction(StrEnum):
 
 def cache(
     what: Annotated[
-        CacheAction, typer.Argument(help="List answers, clear them and the kernels, or say where.")
+        CacheAction, Argument(help="List answers, clear them and the kernels, or say where.")
     ] = CacheAction.list,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,

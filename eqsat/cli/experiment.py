@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from eqsat.cli import completion
 from eqsat.cli import options as o
@@ -30,52 +31,36 @@ FOUND_SOMETHING = 1
 def experiment(
     file: Annotated[
         str,
-        typer.Argument(
+        Argument(
             autocompletion=completion.experiments, help="An experiment: a YAML file or a name."
         ),
     ],
-    row: Annotated[
-        list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
-    ] = None,
+    row: Annotated[list[str] | None, Option(help="Only this row, repeatable.")] = None,
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder of the store, the results and the page.")
+        Path, Option("-o", "--out", help="Folder of the store, the results and the page.")
     ] = Path("results"),
     jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", min=1, help="The number of rows at a time, each in a process of its own."
-        ),
+        int, Option(min=1, help="The number of rows at a time, each in a process of its own.")
     ] = 1,
     dask: Annotated[
-        str,
-        typer.Option(
-            "--dask", metavar="ADDRESS", help="Run rows on the Dask cluster at this address."
-        ),
+        str, Option(metavar="ADDRESS", help="Run rows on the Dask cluster at this address.")
     ] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Run rows again that the store has.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Run rows again that the store has.")] = False,
     screen: Annotated[
         bool,
-        typer.Option(
-            "--screen", help="Run rows of `ablate:` only if the rule they leave out matched."
-        ),
+        Option("--screen", help="Run rows of `ablate:` only if the rule they leave out matched."),
     ] = False,
-    target: Annotated[
-        str,
-        typer.Option("--target", help="This target in place of the experiment's only one."),
-    ] = "",
+    target: Annotated[str, Option(help="This target in place of the experiment's only one.")] = "",
     pivot: Annotated[
         str,
-        typer.Option(
-            "--pivot",
+        Option(
             metavar="ROWS,COLUMNS[,FIGURE]",
             help="Print a table of two keys: `program,rules`, `program,tile,measured` …",
         ),
     ] = "",
     pages: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--pages/--no-pages",
             help="Write a page for the run of each row, and one beside the best row of its program;"
             " if neither is given, for up to 60 rows.",
@@ -134,14 +119,12 @@ def experiment(
 def query(
     store: Annotated[
         Path,
-        typer.Argument(
-            help="The folder of a store, its file, or the JSON results of an experiment."
-        ),
+        Argument(help="The folder of a store, its file, or the JSON results of an experiment."),
     ],
     sql: Annotated[
-        str, typer.Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
+        str, Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
     ] = "",
-    csv_: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+    csv_: Annotated[bool, Option("--csv", help="Print comma-separated values.")] = False,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
@@ -245,8 +228,7 @@ SECONDS = 60.0
 def discover(
     ops: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ops",
+        Option(
             metavar="NAMES",
             help="The ops of terms, with commas or repeatable: `matmul,sum,slice`;"
             " docs/discover.md lists them.",
@@ -254,30 +236,23 @@ def discover(
     ] = None,
     rules: o.Rules = None,
     without: o.Without = None,
-    leaves: Annotated[
-        int, typer.Option("--leaves", help="The most operands of a term: 1 to 4.")
-    ] = 2,
-    size: Annotated[int, typer.Option("--size", help="The most ops of a term: 1 to 5.")] = 3,
+    leaves: Annotated[int, Option(help="The most operands of a term: 1 to 4.")] = 2,
+    size: Annotated[int, Option(help="The most ops of a term: 1 to 5.")] = 3,
     programs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--programs",
-            metavar="PROGRAM",
-            help="Rank proposals by their gain on this program, repeatable.",
-        ),
+        Option(metavar="PROGRAM", help="Rank proposals by their gain on this program, repeatable."),
     ] = None,
     target: o.TargetName = "reference",
     limit: Annotated[
         list[str] | None,
-        typer.Option(
-            "--limit",
+        Option(
             metavar="KEY=N",
             help="`seconds=60` for all of it; `nodes=20000`, `rounds=10`, `matches=50000` of"
             " each proof; repeatable.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the proposed rules to this YAML file.")
+        Path | None, Option("-o", "--out", help="Write the proposed rules to this YAML file.")
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,

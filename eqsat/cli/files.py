@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, say_diagnostics
@@ -50,18 +50,14 @@ class FileFormat(StrEnum):
 def check_files(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
+        Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
     ],
     test: Annotated[
-        bool,
-        typer.Option("--test", help="Run the examples of rules, and hunt for counterexamples."),
+        bool, Option("--test", help="Run the examples of rules, and hunt for counterexamples.")
     ] = False,
-    instances: Annotated[
-        int, typer.Option("--instances", min=1, help="With --test: matches tried of each rule.")
-    ] = 200,
+    instances: Annotated[int, Option(min=1, help="With --test: matches tried of each rule.")] = 200,
     target: Annotated[
-        str | None,
-        typer.Option("--target", help="Check saved runs against this target, not their own."),
+        str | None, Option(help="Check saved runs against this target, not their own.")
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
@@ -107,12 +103,12 @@ def check_files(
 
 
 def list_(
-    what: Annotated[What, typer.Argument(help="What to list.")],
+    what: Annotated[What, Argument(help="What to list.")],
     names: Annotated[
-        str, typer.Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
+        str, Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
     ] = "*",
     notation: Annotated[
-        bool, typer.Option("--notation", help="Of rules: each as one line of algebra.")
+        bool, Option("--notation", help="Of rules: each as one line of algebra.")
     ] = False,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
@@ -137,7 +133,7 @@ def list_(
 
 
 def schema(
-    what: Annotated[FileFormat, typer.Argument(help="Which format.")],
+    what: Annotated[FileFormat, Argument(help="Which format.")],
     output_format: o.OutputFormat = o.Format.json,
     verbose: o.Verbose = False,
 ) -> int:

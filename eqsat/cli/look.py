@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import completion
 from eqsat.cli import options as o
@@ -37,18 +37,14 @@ def compare(
     b: o.RunFolder,
     flip: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--flip",
             help="Search again with one thing changed at a time (a rule, a key of the target, a"
             " budget, the goals): which change makes a choice of A that of B?",
         ),
     ] = False,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all these searches: `60s`.")
-    ] = "60s",
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write the comparison as an HTML page here.")
-    ] = None,
+    time_limit: Annotated[str, Option(help="CPU time for all these searches: `60s`.")] = "60s",
+    page: Annotated[Path | None, Option(help="Write the comparison as an HTML page here.")] = None,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
@@ -70,16 +66,16 @@ def compare(
 def explain(
     what: Annotated[
         str,
-        typer.Argument(
+        Argument(
             autocompletion=completion.runs, help="The folder of a run, or an error code: `E020`."
         ),
     ],
     value: Annotated[
-        str | None, typer.Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
+        str | None, Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
     price: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--price/--no-price",
             help="Search again for the price of each alternative; the default is to do so only if a"
             " value is named.",
@@ -87,23 +83,17 @@ def explain(
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            "--without",
-            help="Search again without a rule, rule set or tag, repeatable, and compare.",
-        ),
+        Option(help="Search again without a rule, rule set or tag, repeatable, and compare."),
     ] = None,
     force: Annotated[
         str | None,
-        typer.Option(
-            "--force",
+        Option(
             metavar="LAYOUT",
             help="Find the best program that keeps VALUE in memory in this layout: `row-major`,"
             " `16x16`, `pack(pos=[0], tiles=[16])`, `transpose(perm=[1, 0])`.",
         ),
     ] = None,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all prices: `30s`.")
-    ] = "30s",
+    time_limit: Annotated[str, Option(help="CPU time for all prices: `30s`.")] = "30s",
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
@@ -149,7 +139,7 @@ def _what_if(
 
 def rules(
     folder: o.RunFolder,
-    sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
+    sort: Annotated[Sort, Option(help="The column to sort by.")] = Sort.nodes,
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
@@ -171,7 +161,7 @@ def rules(
 
 
 def match_rules(
-    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
     program: o.ProgramName,
     target: o.TargetName = "auto",
     weights: o.Weights = None,
@@ -197,11 +187,10 @@ def match_rules(
 def report(
     folder: o.RunFolder,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
+        Path | None, Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
     ] = None,
     asm: Annotated[
-        bool,
-        typer.Option("--asm", help="With the machine code of every kernel's inner loops."),
+        bool, Option("--asm", help="With the machine code of every kernel's inner loops.")
     ] = False,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -234,25 +223,23 @@ def report(
 def judge(
     file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             help="The folder of a run, a row `results/ROW`, XLA's HLO text after optimization"
             " (`jax.jit(f).lower(*args).compile().as_text()`), or IREE's dispatches"
             " (`iree-compile --compile-to=dispatch-creation`)."
         ),
     ],
     folder: Annotated[
-        Path | None,
-        typer.Option("--run", help="The folder of the run to judge by, from `optimize -o`."),
+        Path | None, Option("--run", help="The folder of the run to judge by, from `optimize -o`.")
     ] = None,
     program: Annotated[
-        str | None,
-        typer.Option("--program", help="Or the program, which is searched first: `x.py:function`."),
+        str | None, Option(help="Or the program, which is searched first: `x.py:function`.")
     ] = None,
     target: o.TargetName = "auto",
     rules: o.Rules = None,
     weights: o.Weights = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time of the search, and of all prices: `60s`.")
+        str, Option(help="CPU time of the search, and of all prices: `60s`.")
     ] = "60s",
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
@@ -337,34 +324,26 @@ def export(
     folder: o.RunFolder,
     to: Annotated[
         Language,
-        typer.Option(
-            "--to",
+        Option(
             help="MLIR linalg text, an ONNX model; or the schedule: a trace, a DOT graph, a graph"
-            " for Model Explorer.",
+            " for Model Explorer."
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
+        Path | None, Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
     ] = None,
     of: Annotated[
-        Exportable,
-        typer.Option(
-            "--of", help="The chosen program with its packed weights, or the input program."
-        ),
+        Exportable, Option(help="The chosen program with its packed weights, or the input program.")
     ] = Exportable.schedule,
     weights: Annotated[
         WeightsPlace,
-        typer.Option(
-            "--weights",
+        Option(
             help="In place; beside the text (ONNX: in a separate file); as arguments; or by"
-            " their size.",
+            " their size."
         ),
     ] = WeightsPlace.auto,
     partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial", help="Write undefined functions for ops that cannot be exported."
-        ),
+        bool, Option("--partial", help="Write undefined functions for ops that cannot be exported.")
     ] = False,
     size: o.Sizes = None,
     output_format: o.OutputFormat = o.Format.text,

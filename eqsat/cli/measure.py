@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import completion
 from eqsat.cli import options as o
@@ -43,23 +43,21 @@ class TimedExecutor(StrEnum):
 def calibrate(
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "-o",
             "--out",
             help="The target file to write; the default is `host`, which `auto` uses.",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, coarser figures.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Fewer rounds, coarser figures.")] = False,
     executor: Annotated[
         TimedExecutor | None,
-        typer.Option(
-            "--executor",
-            help="What to time: generated kernels (the default where they run) or XLA's own ops.",
+        Option(
+            help="What to time: generated kernels (the default where they run) or XLA's own ops."
         ),
     ] = None,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Also compare the model with measured variants of programs."),
+        bool, Option("--check", help="Also compare the model with measured variants of programs.")
     ] = False,
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
@@ -162,40 +160,33 @@ def _agreement(a: Agreement) -> Iterator[str]:
 def bench(
     folders: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             autocompletion=completion.runs,
             help="Folders of runs, from `optimize -o`: variants to rank.",
         ),
     ],
     dispatch: Annotated[
         list[int] | None,
-        typer.Option(
-            "--dispatch",
+        Option(
             help="Time only the dispatches of this number, of all runs side by side; repeatable."
-            " `eqsat show DIR` numbers them.",
+            " `eqsat show DIR` numbers them."
         ),
     ] = None,
     variants: Annotated[
         int | None,
-        typer.Option(
-            "--variants",
+        Option(
             min=2,
             help="Time so many plans of the one dispatch of one run instead: other tiles, vector"
             " loops, operand orders and blocks, evenly from the cheapest price to the dearest.",
         ),
     ] = None,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=30, help="The number of interleaved rounds, at most.")
-    ] = 30,
-    pin: Annotated[
-        int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU only.")
-    ] = None,
+    rounds: Annotated[int, Option(min=30, help="The number of interleaved rounds, at most.")] = 30,
+    pin: Annotated[int | None, Option(min=0, help="Run on this core of the CPU only.")] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            "--trace",
+        Option(
             help="Also write the first run's schedule here as a trace for Perfetto: predicted times"
-            " and, beside them, the measured ones.",
+            " and, beside them, the measured ones."
         ),
     ] = None,
     seed: o.Seed = 0,
@@ -259,7 +250,7 @@ def compile_saved(
     folder: o.RunFolder,
     device: Annotated[
         str,
-        typer.Option(
+        Option(
             "--for",
             metavar="DEVICE",
             help="`v5e`, `v5p`, `v6e`, `v4` (libtpu); `h100`, `a100`, `b200`, `h200` (XLA and"
@@ -268,27 +259,23 @@ def compile_saved(
     ],
     refusals: Annotated[
         Path | None,
-        typer.Option(
-            "--refusals",
+        Option(
             metavar="TARGET.yaml",
             help="Record dispatches that are refused in a target, whose answers then avoid them.",
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(
-            "--log",
-            help="With --refusals: ask nobody, read what a compiler said about an exported module.",
+        Option(
+            help="With --refusals: ask nobody, read what a compiler said about an exported module."
         ),
     ] = None,
     dispatch: Annotated[
-        int | None,
-        typer.Option("--dispatch", help="With --log: the dispatch it is about, if it names none."),
+        int | None, Option(help="With --log: the dispatch it is about, if it names none.")
     ] = None,
     weights: Annotated[
         str,
-        typer.Option(
-            "--weights",
+        Option(
             metavar="auto|arguments|constants",
             help="What weights are to the compiler; auto: arguments of XLA's, constants of IREE's.",
         ),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
+from typer import Argument, Option
 
 from eqsat.cli import completion
 
@@ -44,22 +45,20 @@ class Phase(StrEnum):
 
 OutputFormat = Annotated[
     Format,
-    typer.Option(
+    Option(
         "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
     ),
 ]
 NoCache = Annotated[
     bool,
-    typer.Option(
-        "--no-cache", help="Search even if an answer is kept on this machine, and keep none."
-    ),
+    Option("--no-cache", help="Search even if an answer is kept on this machine, and keep none."),
 ]
 Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Print errors only; with `--json` the data, too.")
+    bool, Option("-q", "--quiet", help="Print errors only; with `--json` the data, too.")
 ]
 Verbose = Annotated[
     bool,
-    typer.Option(
+    Option(
         "-v",
         "--verbose",
         help="Log the phases of searches to stderr; show the tracebacks of internal errors.",
@@ -67,7 +66,7 @@ Verbose = Annotated[
 ]
 TargetName = Annotated[
     str,
-    typer.Option(
+    Option(
         "--target",
         autocompletion=completion.targets,
         help="A target by name or file (`eqsat list targets`); `auto` is this machine's.",
@@ -75,7 +74,7 @@ TargetName = Annotated[
 ]
 DeviceMapName = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--devices",
         autocompletion=completion.devices,
         help="A map of several devices by name or file, instead of a target.",
@@ -83,7 +82,7 @@ DeviceMapName = Annotated[
 ]
 MeshSizes = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--mesh",
         metavar="AXIS=N,…",
         help="Devices along the axes of a mesh: `data=4,model=2`; the target knows their links.",
@@ -91,7 +90,7 @@ MeshSizes = Annotated[
 ]
 Shards = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--shard",
         metavar="NAME=SPREAD",
         help="How an argument, weight or result is spread over the mesh, repeatable: an axis or `-`"
@@ -100,18 +99,18 @@ Shards = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--rules",
         autocompletion=completion.rule_sets,
         help="A rule set by name or file, repeatable; `default` if none.",
     ),
 ]
 Without = Annotated[
-    list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
+    list[str] | None, Option("--without", help="Leave out a rule or a tag, repeatable.")
 ]
 Unchecked = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--unchecked",
         help="Use unknown rules without hunting for counterexamples first, and refuted rules too;"
         " the run names them.",
@@ -119,7 +118,7 @@ Unchecked = Annotated[
 ]
 Goals = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--goal",
         help="What to minimise, repeatable, in order of priority or all with weights (`time:0.5`):"
         " time, memory, dispatches, relayout, resident (bytes of weights kept), load_peak (bytes"
@@ -128,14 +127,14 @@ Goals = Annotated[
 ]
 ProgramName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         autocompletion=completion.programs,
         help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`.",
     ),
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--size",
         help="The size at which an unknown dim is priced, repeatable: `m=128`, or `m=128:16` if all"
         " its sizes are multiples of 16.",
@@ -143,7 +142,7 @@ Sizes = Annotated[
 ]
 Weights = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--weights",
         metavar="NAMES",
         help="Arguments that are weights, packed once ahead of time: `w1,w2`; repeatable. MLIR's"
@@ -152,7 +151,7 @@ Weights = Annotated[
 ]
 Layouts = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--layout",
         metavar="NAME=LAYOUT",
         help="The layout of an argument or result, repeatable: `a=pack(pos=[0], tiles=[16])`,"
@@ -162,7 +161,7 @@ Layouts = Annotated[
 ]
 AllLayouts = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--layouts",
         metavar="auto|compiler",
         help="Dimension order of arguments and results: chosen by the search (`auto`) or by the"
@@ -171,7 +170,7 @@ AllLayouts = Annotated[
 ]
 Donated = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--donate",
         metavar="NAMES",
         help="Arguments that a call uses up, such as a cache: `cache`; repeatable.",
@@ -179,17 +178,16 @@ Donated = Annotated[
 ]
 Budget = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--budget", help="A hard upper bound on a goal, repeatable: `memory=64MiB`, `dispatches=3`."
     ),
 ]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a key of the target: `fusion.siblings=true`."),
+    list[str] | None, Option("--set", help="Change a key of the target: `fusion.siblings=true`.")
 ]
 Originals = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--originals",
         metavar="stored|dropped|held",
         help="Original weights: stored packed in the file; dropped when packed (the default); or"
@@ -198,7 +196,7 @@ Originals = Annotated[
 ]
 SearchLimits = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--limit",
         metavar="KEY=N",
         help="When saturation stops, repeatable: `nodes=20000`, `rounds=10`, `matches=50000`,"
@@ -207,13 +205,12 @@ SearchLimits = Annotated[
 ]
 TimeLimit = Annotated[
     str,
-    typer.Option(
+    Option(
         "--time-limit", help="CPU time of the search, from reading's end to the schedule's: `60s`."
     ),
 ]
 CompileLimit = Annotated[
-    str,
-    typer.Option("--compile-limit", help="Wall time of one program in another compiler: `300s`."),
+    str, Option("--compile-limit", help="Wall time of one program in another compiler: `300s`.")
 ]
 Seed = Annotated[
     int,
@@ -223,38 +220,34 @@ Seed = Annotated[
 ]
 PrintAfter = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--print-after", metavar="PASS",
-        help="Print the program whenever this pass changes it (`eqsat list passes`); repeatable.",
-    ),
+        help="Print the program whenever this pass changes it (`eqsat list passes`); repeatable."
+    )
 ]  # fmt: skip
 Extractor = Annotated[
     str,
-    typer.Option(
+    Option(
         "--extractor", metavar="NAME",
-        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, without a proof.",
-    ),
+        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, without a proof."
+    )
 ]  # fmt: skip
 Threads = Annotated[
-    int,
-    typer.Option("--threads", min=1, help="Threads of the solver; they do not change the answer."),
+    int, Option("--threads", min=1, help="Threads of the solver; they do not change the answer.")
 ]
-Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
+Samples = Annotated[int, Option("--samples", min=1, help="Random inputs to verify with.")]
 WorkLimit = Annotated[
     float,
-    typer.Option(
+    Option(
         "--work-limit",
         min=1,
         help="Operations that the float64 reference may take; 1e11 is about ten seconds. Beyond"
         " it, elements are computed on demand.",
     ),
 ]
-DeviceName = Annotated[
-    Device | None, typer.Option("--device", help="Execute on this JAX platform.")
-]
+DeviceName = Annotated[Device | None, Option("--device", help="Execute on this JAX platform.")]
 RunFolder = Annotated[
-    Path,
-    typer.Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`."),
+    Path, Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`.")
 ]
 
 

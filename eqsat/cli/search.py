@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, Onlooker, progress, say, say_diagnostics, stops_at_once
@@ -42,26 +43,22 @@ def optimize(
     shard: o.Shards = None,
     mesh_front: Annotated[
         int,
-        typer.Option(
-            "--mesh-front",
+        Option(
             min=0,
             metavar="N",
             help="Also print up to N plans for the mesh, from the quickest to the smallest.",
         ),
     ] = 0,
     time_limit: o.TimeLimit = "60s",
-    stop_after: Annotated[
-        o.Phase | None, typer.Option("--stop-after", help="Stop after this phase.")
-    ] = None,
+    stop_after: Annotated[o.Phase | None, Option(help="Stop after this phase.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
+        bool, Option("--verify", help="Execute, and check against a float64 reference.")
     ] = False,
     print_after: o.PrintAfter = None,
     work_limit: o.WorkLimit = WORK_LIMIT,
     measure: Annotated[
         int,
-        typer.Option(
-            "--measure",
+        Option(
             min=0,
             metavar="N",
             help="Time N programs here (the best, nearly as good ones, the input) and keep the"
@@ -70,15 +67,13 @@ def optimize(
     ] = 0,
     check_compile: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--check-compile",
             help="Ask the target's `oracle` about the best answers and the input; keep its best.",
         ),
     ] = False,
     compile_limit: o.CompileLimit = "300s",
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the run in this folder.")
-    ] = None,
+    out: Annotated[Path | None, Option("-o", "--out", help="Keep the run in this folder.")] = None,
     device: o.DeviceName = None,
     seed: o.Seed = 0,
     extractor: o.Extractor = "cpsat",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, Onlooker, progress, say, stops_at_once
@@ -23,10 +23,9 @@ def pareto(
     unchecked: o.Unchecked = False,
     goal: Annotated[
         list[str] | None,
-        typer.Option(
-            "--goal",
+        Option(
             help="A goal of the front, repeatable: time, memory, dispatches, relayout, resident,"
-            " load_peak, or a plug-in's; default: time, memory, dispatches.",
+            " load_peak, or a plug-in's; default: time, memory, dispatches."
         ),
     ] = None,
     budget: o.Budget = None,
@@ -36,17 +35,12 @@ def pareto(
     size: o.Sizes = None,
     weights: o.Weights = None,
     points: Annotated[
-        int,
-        typer.Option(
-            "--points", min=1, help="The number of points at most, spread over the front."
-        ),
+        int, Option(min=1, help="The number of points at most, spread over the front.")
     ] = 12,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for the whole front: `60s`.")
-    ] = "60s",
+    time_limit: Annotated[str, Option(help="CPU time for the whole front: `60s`.")] = "60s",
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="Keep the front, its page and each point's run here."),
+        Option("-o", "--out", help="Keep the front, its page and each point's run here."),
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
@@ -106,10 +100,9 @@ def footprint(
     unchecked: o.Unchecked = False,
     goal: Annotated[
         list[str] | None,
-        typer.Option(
-            "--goal",
+        Option(
             help="What the joint plan minimises, repeatable; default: `time:within=1%`, load_peak,"
-            " memory.",
+            " memory."
         ),
     ] = None,
     budget: o.Budget = None,
@@ -117,11 +110,9 @@ def footprint(
     limit: o.SearchLimits = None,
     size: o.Sizes = None,
     weights: o.Weights = None,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time of each search: `60s`.")
-    ] = "60s",
+    time_limit: Annotated[str, Option(help="CPU time of each search: `60s`.")] = "60s",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the table and each way's run here.")
+        Path | None, Option("-o", "--out", help="Keep the table and each way's run here.")
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
@@ -165,7 +156,7 @@ def state(
     program: o.ProgramName,
     pairs: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--state",
             metavar="ARGUMENT=RESULT",
             help="An argument, and the number of the result that replaces it in the next call.",
@@ -180,11 +171,9 @@ def state(
     layout: o.Layouts = None,
     limit: o.SearchLimits = None,
     weights: o.Weights = None,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time of each search: `60s`.")
-    ] = "60s",
+    time_limit: Annotated[str, Option(help="CPU time of each search: `60s`.")] = "60s",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the best run in this folder.")
+        Path | None, Option("-o", "--out", help="Keep the best run in this folder.")
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,
@@ -251,8 +240,7 @@ def switch(
     program: o.ProgramName,
     sizes: Annotated[
         str,
-        typer.Option(
-            "--sizes",
+        Option(
             metavar="NAME=FIRST..LAST",
             help="The sizes of an unknown dim: `m=1..1024`, or `m=16..1024:16`, in steps of 16.",
         ),
@@ -269,19 +257,18 @@ def switch(
     weights: o.Weights = None,
     within: Annotated[
         float,
-        typer.Option(
-            "--within",
+        Option(
             min=0,
             max=0.99,
             help="The program that runs may be worse than the best one by this share; 0: it is it.",
         ),
     ] = 0.01,
     searches: Annotated[
-        int, typer.Option("--searches", min=2, metavar="N", help="Search at so many sizes at most.")
+        int, Option(min=2, metavar="N", help="Search at so many sizes at most.")
     ] = 25,
     time_limit: o.TimeLimit = "60s",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the programs in this folder.")
+        Path | None, Option("-o", "--out", help="Keep the programs in this folder.")
     ] = None,
     seed: o.Seed = 0,
     output_format: o.OutputFormat = o.Format.text,

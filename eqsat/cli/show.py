@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import options as o
 
@@ -27,13 +27,13 @@ class BorderValue(StrEnum):
 
 def show(
     folder: o.RunFolder,
-    stage: Annotated[BorderValue, typer.Argument(help="What to show.")] = BorderValue.schedule,
+    stage: Annotated[BorderValue, Argument(help="What to show.")] = BorderValue.schedule,
     number: Annotated[
-        int | None, typer.Argument(metavar="[N]", help="With `dispatch`: its number.")
+        int | None, Argument(metavar="[N]", help="With `dispatch`: its number.")
     ] = None,
     asm: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--asm",
             help="With `dispatch N`: the machine code of its kernel, and what its inner loops do"
             " beside what the price assumed.",
@@ -89,7 +89,7 @@ def _show_dispatch(folder: Path, number: int, asm: bool, output_format: o.Format
 
 
 def show_rule(
-    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
     output_format: o.OutputFormat = o.Format.text,
     verbose: o.Verbose = False,
 ) -> int:
