@@ -280,7 +280,7 @@ def compile_saved(
             help="What weights are to the compiler; auto: arguments of XLA's, constants of IREE's.",
         ),
     ] = "auto",
-    limit: o.CompileLimit = "300s",
+    compile_limit: o.CompileLimit = "300s",
     output_format: o.OutputFormat = o.Format.text,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
@@ -299,7 +299,9 @@ def compile_saved(
         from eqsat.run.artefact import keep
 
         run = o.load_run(folder)
-        answer = run.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
+        answer = run.compile_for(
+            device, weights=weights, limit=o.seconds(compile_limit, "--compile-limit")
+        )
         if output_format is o.Format.json:
             print(json.dumps(answer.summary()))
         else:

@@ -9,7 +9,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-import typer
 from typer import Argument, Option
 
 from eqsat.cli import completion
@@ -44,10 +43,7 @@ class Phase(StrEnum):
 
 
 OutputFormat = Annotated[
-    Format,
-    Option(
-        "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
-    ),
+    Format, Option(help="Print text or JSON; `--json` is short for `--output-format json`.")
 ]
 NoCache = Annotated[
     bool,
@@ -67,7 +63,6 @@ Verbose = Annotated[
 TargetName = Annotated[
     str,
     Option(
-        "--target",
         autocompletion=completion.targets,
         help="A target by name or file (`eqsat list targets`); `auto` is this machine's.",
     ),
@@ -75,7 +70,6 @@ TargetName = Annotated[
 DeviceMapName = Annotated[
     str | None,
     Option(
-        "--devices",
         autocompletion=completion.devices,
         help="A map of several devices by name or file, instead of a target.",
     ),
@@ -83,7 +77,6 @@ DeviceMapName = Annotated[
 MeshSizes = Annotated[
     str | None,
     Option(
-        "--mesh",
         metavar="AXIS=N,…",
         help="Devices along the axes of a mesh: `data=4,model=2`; the target knows their links.",
     ),
@@ -91,7 +84,6 @@ MeshSizes = Annotated[
 Shards = Annotated[
     list[str] | None,
     Option(
-        "--shard",
         metavar="NAME=SPREAD",
         help="How an argument, weight or result is spread over the mesh, repeatable: an axis or `-`"
         " per dim, `x=[data, -]`, or `result0=free`.",
@@ -100,14 +92,11 @@ Shards = Annotated[
 Rules = Annotated[
     list[str] | None,
     Option(
-        "--rules",
         autocompletion=completion.rule_sets,
         help="A rule set by name or file, repeatable; `default` if none.",
     ),
 ]
-Without = Annotated[
-    list[str] | None, Option("--without", help="Leave out a rule or a tag, repeatable.")
-]
+Without = Annotated[list[str] | None, Option(help="Leave out a rule or a tag, repeatable.")]
 Unchecked = Annotated[
     bool,
     Option(
@@ -119,10 +108,9 @@ Unchecked = Annotated[
 Goals = Annotated[
     list[str] | None,
     Option(
-        "--goal",
         help="What to minimise, repeatable, in order of priority or all with weights (`time:0.5`):"
         " time, memory, dispatches, relayout, resident (bytes of weights kept), load_peak (bytes"
-        " while they are packed), or a plug-in's; default: time, memory, dispatches.",
+        " while they are packed), or a plug-in's; default: time, memory, dispatches."
     ),
 ]
 ProgramName = Annotated[
@@ -135,15 +123,13 @@ ProgramName = Annotated[
 Sizes = Annotated[
     list[str] | None,
     Option(
-        "--size",
         help="The size at which an unknown dim is priced, repeatable: `m=128`, or `m=128:16` if all"
-        " its sizes are multiples of 16.",
+        " its sizes are multiples of 16."
     ),
 ]
 Weights = Annotated[
     list[str] | None,
     Option(
-        "--weights",
         metavar="NAMES",
         help="Arguments that are weights, packed once ahead of time: `w1,w2`; repeatable. MLIR's"
         " may be numbered: `arg1`.",
@@ -152,7 +138,6 @@ Weights = Annotated[
 Layouts = Annotated[
     list[str] | None,
     Option(
-        "--layout",
         metavar="NAME=LAYOUT",
         help="The layout of an argument or result, repeatable: `a=pack(pos=[0], tiles=[16])`,"
         " `result0=transpose(perm=[1, 0])`, `a=plain`; with `eqsat state` also `a=free`. Or the"
@@ -162,7 +147,6 @@ Layouts = Annotated[
 AllLayouts = Annotated[
     str | None,
     Option(
-        "--layouts",
         metavar="auto|compiler",
         help="Dimension order of arguments and results: chosen by the search (`auto`) or by the"
         " `compiler`. `--layout` overrides this per argument.",
@@ -171,16 +155,12 @@ AllLayouts = Annotated[
 Donated = Annotated[
     list[str] | None,
     Option(
-        "--donate",
-        metavar="NAMES",
-        help="Arguments that a call uses up, such as a cache: `cache`; repeatable.",
+        metavar="NAMES", help="Arguments that a call uses up, such as a cache: `cache`; repeatable."
     ),
 ]
 Budget = Annotated[
     list[str] | None,
-    Option(
-        "--budget", help="A hard upper bound on a goal, repeatable: `memory=64MiB`, `dispatches=3`."
-    ),
+    Option(help="A hard upper bound on a goal, repeatable: `memory=64MiB`, `dispatches=3`."),
 ]
 Settings = Annotated[
     list[str] | None, Option("--set", help="Change a key of the target: `fusion.siblings=true`.")
@@ -188,7 +168,6 @@ Settings = Annotated[
 Originals = Annotated[
     str | None,
     Option(
-        "--originals",
         metavar="stored|dropped|held",
         help="Original weights: stored packed in the file; dropped when packed (the default); or"
         " held by the caller, in addition to packed copies.",
@@ -197,55 +176,48 @@ Originals = Annotated[
 SearchLimits = Annotated[
     list[str] | None,
     Option(
-        "--limit",
         metavar="KEY=N",
         help="When saturation stops, repeatable: `nodes=20000`, `rounds=10`, `matches=50000`,"
         " `seconds=5`.",
     ),
 ]
 TimeLimit = Annotated[
-    str,
-    Option(
-        "--time-limit", help="CPU time of the search, from reading's end to the schedule's: `60s`."
-    ),
+    str, Option(help="CPU time of the search, from reading's end to the schedule's: `60s`.")
 ]
-CompileLimit = Annotated[
-    str, Option("--compile-limit", help="Wall time of one program in another compiler: `300s`.")
-]
+CompileLimit = Annotated[str, Option(help="Wall time of one program in another compiler: `300s`.")]
 Seed = Annotated[
     int,
-    typer.Option(  # CP-SAT's is an int32, NumPy's is not negative
-        "--seed", min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
+    Option(  # CP-SAT's is an int32, NumPy's is not negative
+        min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
     ),
 ]
 PrintAfter = Annotated[
     list[str] | None,
     Option(
-        "--print-after", metavar="PASS",
-        help="Print the program whenever this pass changes it (`eqsat list passes`); repeatable."
-    )
-]  # fmt: skip
+        metavar="PASS",
+        help="Print the program whenever this pass changes it (`eqsat list passes`); repeatable.",
+    ),
+]
 Extractor = Annotated[
     str,
     Option(
-        "--extractor", metavar="NAME",
-        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, without a proof."
-    )
-]  # fmt: skip
-Threads = Annotated[
-    int, Option("--threads", min=1, help="Threads of the solver; they do not change the answer.")
+        metavar="NAME",
+        help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, without a proof.",
+    ),
 ]
-Samples = Annotated[int, Option("--samples", min=1, help="Random inputs to verify with.")]
+Threads = Annotated[
+    int, Option(min=1, help="Threads of the solver; they do not change the answer.")
+]
+Samples = Annotated[int, Option(min=1, help="Random inputs to verify with.")]
 WorkLimit = Annotated[
     float,
     Option(
-        "--work-limit",
         min=1,
         help="Operations that the float64 reference may take; 1e11 is about ten seconds. Beyond"
         " it, elements are computed on demand.",
     ),
 ]
-DeviceName = Annotated[Device | None, Option("--device", help="Execute on this JAX platform.")]
+DeviceName = Annotated[Device | None, Option(help="Execute on this JAX platform.")]
 RunFolder = Annotated[
     Path, Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`.")
 ]
