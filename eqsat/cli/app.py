@@ -15,7 +15,7 @@ import typer
 from typer import Option
 
 from eqsat.cli import alone, caches, experiment, files, look, measure, search, several, show
-from eqsat.cli.options import sort_into_panels
+from eqsat.cli.options import command_of, sort_into_panels
 from eqsat.cli.talk import (
     INTERRUPTED,
     KEPT,
@@ -100,7 +100,7 @@ group_of = {
     name.replace("/", " "): group for group, names in GROUPS.items() for name in names.split()
 }
 for name, command in COMMANDS.items():
-    app.command(name, rich_help_panel=group_of.get(name))(command)
+    app.command(name, rich_help_panel=group_of.get(name))(command_of(command))
 
 
 def main() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ from typer import Argument, Option
 from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
-from eqsat.cli.terminal import live_line, on_screen
+from eqsat.cli.terminal import live_line
 
 if TYPE_CHECKING:
     from eqsat.lab.discover.find import Ask, Discoveries
@@ -35,6 +35,7 @@ def experiment(
             autocompletion=completion.experiments, help="An experiment: a YAML file or a name."
         ),
     ],
+    talk: o.Talk,
     row: Annotated[list[str] | None, Option(help="Only this row, repeatable.")] = None,
     out: Annotated[
         Path, Option("-o", "--out", help="Folder of the store, the results and the page.")
@@ -67,9 +68,6 @@ def experiment(
         ),
     ] = None,
     threads: o.Threads = 2,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Run the missing rows of an experiment; print its table, write its results and its page.
 
@@ -77,7 +75,7 @@ def experiment(
     again unless its program, rules, target or settings change. After Ctrl-C or a crash the same
     command goes on. Exit code 1 if a row is not as expected, or differs from the reference.
     """
-    board, keys = Board(quiet), pivot.split(",") if pivot else []
+    board, keys = Board(talk.quiet), pivot.split(",") if pivot else []
     if pivot and len(keys) not in (2, 3):
         raise typer.BadParameter("two keys and perhaps a figure: `program,rules,time_us`")
     with stops_at_once(watch=board):
@@ -93,26 +91,19 @@ def experiment(
                 out, rows=tuple(row or ()), jobs=jobs, dask=dask, force=force, screen=screen,
                 threads=threads, watcher=board,
             )  # fmt: skip
-    if keys and output_format is o.Format.text:
-        with on_screen():
-            print(results.pivot(*keys), end="")
-    elif output_format is o.Format.text:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        with on_screen():
-            print(results.to_text(columns), end="")
-    else:
-        o.print_found(results, output_format)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    text = partial(results.pivot, *keys) if keys else partial(results.to_text, columns)
+    talk.show(results.to_json, text)
     every_row = results.whole([c.name for c in plan.plan.cells])
     paged = len(every_row.outcomes) <= MOST if pages is None else pages
     with stops_at_once(watch=board):
         written, (_, undrawn) = every_row.write(out, pages=paged), every_row.drawn
     if undrawn is not None:
-        say_diagnostics([undrawn], output_format is o.Format.json)
-    if not quiet:
-        say("\n".join(f"wrote {path}" for path in written))
+        say_diagnostics([undrawn], talk.as_json)
+    talk.say("\n".join(f"wrote {path}" for path in written))
     problems = results.problems()
     if problems:
-        say_diagnostics(problems, output_format is o.Format.json)
+        say_diagnostics(problems, talk.as_json)
     return FOUND_SOMETHING if problems else 0
 
 
@@ -121,12 +112,11 @@ def query(
         Path,
         Argument(help="The folder of a store, its file, or the JSON results of an experiment."),
     ],
+    printed: o.Printed,
     sql: Annotated[
         str, Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
     ] = "",
     csv_: Annotated[bool, Option("--csv", help="Print comma-separated values.")] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Query the store of experiments: print the result of a SELECT, or the tables and columns.
 
@@ -140,14 +130,14 @@ def query(
     if csv_:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([columns, *rows])
-    elif output_format is o.Format.json:
-        print(json.dumps([dict(zip(columns, r, strict=True)) for r in rows]))
-    else:
-        from eqsat.report.formatting import table_text
+        return 0
+    from eqsat.report.formatting import table_text
 
-        texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
-        with on_screen():
-            print(table_text(columns, texts), end="")
+    texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
+    printed.show(
+        lambda: [dict(zip(columns, r, strict=True)) for r in rows],
+        lambda: table_text(columns, texts),
+    )
     return 0
 
 
@@ -226,6 +216,7 @@ SECONDS = 60.0
 
 
 def discover(
+    talk: o.Talk,
     ops: Annotated[
         list[str] | None,
         Option(
@@ -255,9 +246,6 @@ def discover(
         Path | None, Option("-o", "--out", help="Write the proposed rules to this YAML file.")
     ] = None,
     seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Find small equalities that the rules do not prove, and propose them as hunted rules.
 
@@ -281,12 +269,8 @@ def discover(
         discovery = find(wish, ruleset, load_target(target), tuple(programs or ()), stop)
     if out is not None:
         out.write_text(discovery.file(f"found/{_set_name(out)}"), encoding="utf-8")
-    if output_format is o.Format.json:
-        print(json.dumps(discovery.to_json()))
-    else:
-        with on_screen():
-            print(_table(discovery), end="")
-    if not quiet:
+    talk.show(discovery.to_json, lambda: _table(discovery))
+    if not talk.quiet:
         _talk(discovery, out)
     return KEPT if discovery.stop == "interrupted" else 0
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from eqsat.cli import options as o
-from eqsat.cli.talk import say, say_diagnostics
-from eqsat.cli.terminal import on_screen, painted
+from eqsat.cli.talk import say_diagnostics
+from eqsat.cli.terminal import painted
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def check_files(
         list[Path],
         Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
     ],
+    talk: o.Talk,
     test: Annotated[
         bool, Option("--test", help="Run the examples of rules, and hunt for counterexamples.")
     ] = False,
@@ -60,8 +61,6 @@ def check_files(
         str | None, Option(help="Check saved runs against this target, not their own.")
     ] = None,
     seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
     """Validate files and the schedules of saved runs; print all problems of all of them.
@@ -87,16 +86,14 @@ def check_files(
         except EqsatError as error:
             broken += error.diagnostics
     problems = sort_diagnostics(dict.fromkeys(broken + failed))
-    as_json = output_format is o.Format.json
-    if quiet and problems:
-        say_diagnostics(problems, as_json)
-    for d in () if quiet else problems:
-        print(json.dumps(d.to_json()) if as_json else f"{painted(d.full(), sys.stdout)}\n")
-    if verbose and hunted and output_format is o.Format.text:
+    if talk.quiet and problems:
+        say_diagnostics(problems, talk.as_json)
+    for d in () if talk.quiet else problems:
+        print(json.dumps(d.to_json()) if talk.as_json else f"{painted(d.full(), sys.stdout)}\n")
+    if verbose and hunted and not talk.as_json:
         print(_hunt_table(hunted))
     errors = [d for d in problems if d.severity == "error"]
-    if not quiet:
-        say(f"checked {len(paths)} file(s): {len(errors) or 'no'} problem(s)")
+    talk.say(f"checked {len(paths)} file(s): {len(errors) or 'no'} problem(s)")
     if broken:
         return 2
     return 1 if errors else 0
@@ -104,14 +101,13 @@ def check_files(
 
 def list_(
     what: Annotated[What, Argument(help="What to list.")],
+    printed: o.Printed,
     names: Annotated[
         str, Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
     ] = "*",
     notation: Annotated[
         bool, Option("--notation", help="Of rules: each as one line of algebra.")
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """List rules, rule sets, targets, ops, functions of rules, passes, or programs, a line each."""
     if notation and what is not What.rules:
@@ -122,20 +118,18 @@ def list_(
     if not rows:
         hint = did_you_mean(names, [row[0] for row in every], f"eqsat list {what.value}")
         raise fail("E400", f"no name of {what.value} is like `{names}`", help=hint)
-    if output_format is o.Format.json:
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
-        return 0
     from eqsat.report.formatting import table_text
 
-    with on_screen():
-        print(table_text(columns, rows), end="")
+    printed.show(
+        lambda: [dict(zip(columns, row, strict=True)) for row in rows],
+        lambda: table_text(columns, rows),
+    )
     return 0
 
 
 def schema(
     what: Annotated[FileFormat, Argument(help="Which format.")],
     output_format: o.OutputFormat = o.Format.json,
-    verbose: o.Verbose = False,
 ) -> int:
     """Print the JSON schema of a YAML format, for editors."""
     from eqsat.lang.schema import schema as schema_of

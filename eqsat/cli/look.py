@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +12,6 @@ from typer import Argument, Option
 from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
-from eqsat.cli.terminal import on_screen
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -35,6 +33,7 @@ class Sort(StrEnum):
 def compare(
     a: o.RunFolder,
     b: o.RunFolder,
+    printed: o.Printed,
     flip: Annotated[
         bool,
         Option(
@@ -45,8 +44,6 @@ def compare(
     ] = False,
     time_limit: Annotated[str, Option(help="CPU time for all these searches: `60s`.")] = "60s",
     page: Annotated[Path | None, Option(help="Write the comparison as an HTML page here.")] = None,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Compare two runs: each difference with its time and bytes, and the rules behind it."""
     import eqsat
@@ -59,7 +56,7 @@ def compare(
         from eqsat.report.compare.page import write_comparison
 
         say(f"page: file://{write_comparison(comparison, page).resolve()}")
-    o.print_found(comparison, output_format)
+    printed.found(comparison)
     return 0
 
 
@@ -70,6 +67,7 @@ def explain(
             autocompletion=completion.runs, help="The folder of a run, or an error code: `E020`."
         ),
     ],
+    printed: o.Printed,
     value: Annotated[
         str | None, Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
@@ -94,8 +92,6 @@ def explain(
         ),
     ] = None,
     time_limit: Annotated[str, Option(help="CPU time for all prices: `30s`.")] = "30s",
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Explain choices: the rules behind them, alternatives with prices, what limits excluded.
 
@@ -113,7 +109,7 @@ def explain(
             explanation = _what_if(run, value, without or [], force, limit)
         else:
             explanation = run.explain(value, price=price, time_limit=limit)
-    o.print_found(explanation, output_format)
+    printed.found(explanation)
     return 0
 
 
@@ -139,9 +135,8 @@ def _what_if(
 
 def rules(
     folder: o.RunFolder,
+    printed: o.Printed,
     sort: Annotated[Sort, Option(help="The column to sort by.")] = Sort.nodes,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Show each rule's matches, new e-nodes, time, contribution to the result, and place.
 
@@ -152,21 +147,16 @@ def rules(
     from eqsat.report.text import RULE_COLUMNS, rules_table
 
     facts = rule_facts(o.load_run(folder), sort.value)
-    if output_format is o.Format.json:
-        print(json.dumps(facts))
-        return 0
-    with on_screen():
-        print(table_text(RULE_COLUMNS, rules_table(facts)), end="")
+    printed.show(lambda: facts, lambda: table_text(RULE_COLUMNS, rules_table(facts)))
     return 0
 
 
 def match_rules(
     rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
     program: o.ProgramName,
+    printed: o.Printed,
     target: o.TargetName = "auto",
     weights: o.Weights = None,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Say where a rule matches a program as it is read, without a search.
 
@@ -180,21 +170,19 @@ def match_rules(
         source = eqsat.read(program, weights=o.names(weights))
         run = eqsat.optimize(source, target=target, stop_after="program")
         places = rule_places(named, run.canonical, run.target)
-    o.print_found(places, output_format)
+    printed.found(places)
     return 0
 
 
 def report(
     folder: o.RunFolder,
+    talk: o.Talk,
     out: Annotated[
         Path | None, Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
     ] = None,
     asm: Annotated[
         bool, Option("--asm", help="With the machine code of every kernel's inner loops.")
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Write one self-contained HTML page about a run; print its path.
 
@@ -211,12 +199,9 @@ def report(
     else:
         run: Run = o.load_run(folder)
         path = run.report(out or folder / "report.html", asm=asm)
-    if output_format is o.Format.json:
-        print(json.dumps({"page": str(path)}))
-        return 0
-    print(path)
-    if not quiet:
-        say(f"open it in any browser: file://{path.resolve()}")
+    talk.show(lambda: {"page": str(path)}, lambda: f"{path}\n")
+    if not talk.as_json:
+        talk.say(f"open it in any browser: file://{path.resolve()}")
     return 0
 
 
@@ -229,6 +214,7 @@ def judge(
             " (`iree-compile --compile-to=dispatch-creation`)."
         ),
     ],
+    printed: o.Printed,
     folder: Annotated[
         Path | None, Option("--run", help="The folder of the run to judge by, from `optimize -o`.")
     ] = None,
@@ -241,8 +227,6 @@ def judge(
     time_limit: Annotated[
         str, Option(help="CPU time of the search, and of all prices: `60s`.")
     ] = "60s",
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Price what another compiler chose: its gap to the best program, the price of each decision.
 
@@ -257,7 +241,7 @@ def judge(
         run = _best(folder, program, target, rules, weights, limit)
         place = file if file.is_file() else run_folder(file)
         judgement = judged(run, read_foreign(place, run), time_limit=limit)
-    o.print_found(judgement, output_format)
+    printed.found(judgement)
     return 0
 
 
@@ -329,6 +313,7 @@ def export(
             " for Model Explorer."
         ),
     ],
+    talk: o.Talk,
     out: Annotated[
         Path | None, Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
     ] = None,
@@ -346,9 +331,6 @@ def export(
         bool, Option("--partial", help="Write undefined functions for ops that cannot be exported.")
     ] = False,
     size: o.Sizes = None,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Write the chosen program, or its schedule as a trace or graph; print the path of the file.
 
@@ -362,11 +344,8 @@ def export(
         exported = run.export(
             to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
         )
-    if output_format is o.Format.json:
-        print(json.dumps(_facts(to, path, exported)))
-    else:
-        print(path)
-    if not quiet:
+    talk.show(lambda: _facts(to, path, exported), lambda: f"{path}\n")
+    if not talk.quiet:
         _say(to, path, exported)
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +40,7 @@ class TimedExecutor(StrEnum):
 
 
 def calibrate(
+    talk: o.Talk,
     out: Annotated[
         Path | None,
         Option(
@@ -59,9 +59,6 @@ def calibrate(
     check: Annotated[
         bool, Option("--check", help="Also compare the model with measured variants of programs.")
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Measure this machine, one core, and write it as a target.
 
@@ -76,18 +73,15 @@ def calibrate(
 
     out = user_folder("targets") / f"{HOST}.yaml" if out is None else out
     _check_file(out)
-    with _progress(quiet) as show:
+    with _progress(talk.quiet) as show:
         calibration = _measured(executor, quick, show)
         name, text = out.stem, calibration.to_yaml(out.stem)
         agreements = _agreements(calibration, show) if check else []
     write_text(out, text)
-    if output_format is o.Format.json:
-        report = {"target": name, "file": str(out)} | calibration.to_json()
-        print(json.dumps(report | {"check": [a.to_json() for a in agreements]}))
-    else:
-        print(_table(calibration, agreements), end="")
-    if not quiet:
-        say(f"wrote {out}")
+    report = {"target": name, "file": str(out)} | calibration.to_json()
+    report |= {"check": [a.to_json() for a in agreements]}
+    talk.show(lambda: report, lambda: _table(calibration, agreements))
+    talk.say(f"wrote {out}")
     return 0
 
 
@@ -165,6 +159,7 @@ def bench(
             help="Folders of runs, from `optimize -o`: variants to rank.",
         ),
     ],
+    talk: o.Talk,
     dispatch: Annotated[
         list[int] | None,
         Option(
@@ -190,9 +185,6 @@ def bench(
         ),
     ] = None,
     seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Time runs against each other: rank them, and show predicted beside measured per dispatch.
 
@@ -205,7 +197,6 @@ def bench(
         raise fail("E400", what, help="`eqsat bench DIR --dispatch N --variants K`")
     if pin is not None:
         _pin(pin)
-    progress = (lambda _: None) if quiet else say
     with stops_at_once():
         from eqsat.lab.bench import bench as timed
 
@@ -215,19 +206,18 @@ def bench(
 
             of = next(iter(runs.items()))
             found = bench_plans(
-                *of, dispatch[0], variants, rounds=rounds, seed=seed, progress=progress
+                *of, dispatch[0], variants, rounds=rounds, seed=seed, progress=talk.say
             )
-            o.print_found(found, output_format)
+            talk.found(found)
             return 0
-        bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
-    o.print_found(bench_result, output_format)
+        bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=talk.say)
+    talk.found(bench_result)
     if trace is not None:
         from eqsat.export.timeline import trace_text
 
         name, run = next(iter(runs.items()))
         write_text(trace, trace_text(run.need_schedule(), bench_result.measured_us(name)))
-        if not quiet:
-            say(f"wrote {trace}    open it in ui.perfetto.dev or chrome://tracing")
+        talk.say(f"wrote {trace}    open it in ui.perfetto.dev or chrome://tracing")
     return 0
 
 
@@ -257,6 +247,7 @@ def compile_saved(
             " ptxas); `gfx942`, `gfx90a`, `gfx1100`, `x86-64`, `x86-64-v3` … (IREE).",
         ),
     ],
+    talk: o.Talk,
     refusals: Annotated[
         Path | None,
         Option(
@@ -281,9 +272,6 @@ def compile_saved(
         ),
     ] = "auto",
     compile_limit: o.CompileLimit = "300s",
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Ask the compiler of a device that is not here about a saved run.
 
@@ -302,16 +290,12 @@ def compile_saved(
         answer = run.compile_for(
             device, weights=weights, limit=o.seconds(compile_limit, "--compile-limit")
         )
-        if output_format is o.Format.json:
-            print(json.dumps(answer.summary()))
-        else:
-            print("\n".join(told_lines(answer)))
+        talk.show(answer.summary, lambda: "\n".join([*told_lines(answer), ""]))
         assert run.compiled is not None
         keep(folder, {"compiled": run.compiled.to_json(), "summary": run.summary()})
         if refusals is not None:
             _record(run, answer.chosen.refused_dispatches, answer.oracle, refusals)
-    if not quiet:
-        say(f"kept in {folder}    page: `eqsat report {folder}`")
+    talk.say(f"kept in {folder}    page: `eqsat report {folder}`")
     return 0 if answer.chosen.refused is None else REFUSED
 
 

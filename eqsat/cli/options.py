@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
 from typer import Argument, Option
 
 from eqsat.cli import completion
+from eqsat.cli.talk import Onlooker, progress, say
 
 if TYPE_CHECKING:
     from eqsat.api import Run
+    from eqsat.frontends.source import Source
     from eqsat.model.limits import Limits
 
 
@@ -250,34 +255,112 @@ class Printable(Protocol):
     def to_json(self) -> Any: ...
 
 
-def print_found(result: Printable, output_format: Format) -> None:
-    """On stdout, as it is asked for."""
-    if output_format is Format.json:
-        print(json.dumps(result.to_json()))
-        return
-    from eqsat.cli.terminal import on_screen
+@dataclass(frozen=True)
+class Printed:
+    """How a command prints on stdout."""
 
-    with on_screen():
-        print(result.to_text(), end="")
+    output_format: OutputFormat = Format.text
+
+    @property
+    def as_json(self) -> bool:
+        return self.output_format is Format.json
+
+    def show(self, data: Callable[[], Any], text: Callable[[], str]) -> None:
+        """Print a text, or the data that programs read."""
+        if self.as_json:
+            print(json.dumps(data()))
+            return
+        from eqsat.cli.terminal import on_screen
+
+        with on_screen():
+            print(text(), end="")
+
+    def found(self, result: Printable) -> None:
+        self.show(result.to_json, result.to_text)
 
 
-def search_request(
-    rules: list[str] | None,
-    without: list[str] | None,
-    budget: list[str] | None,
-    limit: list[str] | None,
-    time_limit: str,
-) -> dict[str, Any]:
-    """The request common to all searches, for `eqsat.optimize`; EqsatError as each option."""
-    from eqsat.lang.units import read_budget
+@dataclass(frozen=True)
+class Talk(Printed):
+    """What a command prints, on stderr too."""
 
-    return {
-        "rules": tuple(rules or ("default",)),
-        "without": tuple(without or ()),
-        "budget": dict(read_budget(t) for t in budget or ()),
-        "limits": search_limits(limit),
-        "time_limit": seconds(time_limit),
-    }
+    quiet: Quiet = False
+
+    def say(self, text: str) -> None:
+        """A message that is no error."""
+        if not self.quiet:
+            say(text)
+
+    def progress(self, watch: Onlooker) -> AbstractContextManager[None]:
+        return progress(watch, self.quiet or self.as_json)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every search is asked: a machine, rules, hard limits, and when to end."""
+
+    target: TargetName = "auto"
+    rules: Rules = None
+    without: Without = None
+    unchecked: Unchecked = False
+    budget: Budget = None
+    setting: Settings = None
+    limit: SearchLimits = None
+    weights: Weights = None
+    seed: Seed = 0
+
+    def request(self, time_limit: str, originals: str | None = None) -> dict[str, Any]:
+        """The arguments of a search; EqsatError as each option. originals: one more setting."""
+        from eqsat.lang.units import read_budget
+
+        settings = (*(self.setting or ()), *([f"originals={originals}"] if originals else []))
+        return {
+            "target": self.target,
+            "rules": tuple(self.rules or ("default",)),
+            "without": tuple(self.without or ()),
+            "unchecked": self.unchecked,
+            "budget": dict(read_budget(t) for t in self.budget or ()),
+            "settings": settings,
+            "limits": search_limits(self.limit),
+            "time_limit": seconds(time_limit),
+            "seed": self.seed,
+        }
+
+    def read(self, program: str, sizes: list[str] | None = None) -> Source:
+        """The program with its weights, at these sizes."""
+        import eqsat
+
+        return eqsat.read(program, symbol_sizes(sizes), names(self.weights))
+
+
+def command_of(function: Callable[..., int]) -> Callable[..., int]:
+    """A function as typer takes it: the fields of records are options, and there is `--verbose`."""
+    hints = get_type_hints(function, include_extras=True)
+    records = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters = []
+    for p in signature(function).parameters.values():
+        if p.name not in records:
+            parameters.append(p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]))
+            continue
+        kinds = get_type_hints(records[p.name], include_extras=True)
+        for f in fields(records[p.name]):
+            option = Parameter(f.name, p.KEYWORD_ONLY, default=f.default, annotation=kinds[f.name])
+            parameters.append(option)
+    if "verbose" not in hints:  # `app.run` reads it
+        parameters.append(
+            Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)
+        )
+
+    @wraps(function)
+    def command(**given: Any) -> int:
+        if "verbose" not in hints:
+            del given["verbose"]
+        for name, kind in records.items():
+            given[name] = kind(**{f.name: given.pop(f.name) for f in fields(kind)})
+        return function(**given)
+
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__signature__ = Signature(parameters)  # pyrefly: ignore
+    return command
 
 
 def seconds(time_limit: str, option: str = "--time-limit") -> float:
@@ -292,11 +375,6 @@ def search_limits(texts: list[str] | None) -> Limits:
     from eqsat.lang.requests import read_limits
 
     return read_limits(texts or ())
-
-
-def settings(texts: list[str] | None, originals: str | None) -> tuple[str, ...]:
-    """The settings of `--set`, and of `--originals`, which is one of them."""
-    return (*(texts or ()), *([f"originals={originals}"] if originals else []))
 
 
 def names(texts: list[str] | None) -> tuple[str, ...]:
