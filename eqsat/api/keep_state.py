@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from eqsat.api.borders import (
     Request,
     arguments_of,
@@ -23,6 +25,7 @@ from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Builder, Program
+from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.programs.binding import first_name
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
 from eqsat.run import Run
@@ -104,21 +107,15 @@ class Kept:
 
     def pack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A plain state as the best run takes it, for the first call."""
-        from eqsat.ops.builtin.layouts import pack
-
         return self._turned(name, array, pack)
 
     def unpack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A state that the best run returned as a plain array, after the last call."""
-        from eqsat.ops.builtin.layouts import unpack
-
         return self._turned(name, array, unpack)
 
     def _turned(
         self, name: str, array: Any, turn: Callable[[Layout, Any], Any]
     ) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         ties = {t.name: t for t in self.ties}
         if name not in ties:
             raise fail("E397", f"no state named `{name}`", help=did_you_mean(name, ties))

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.api.borders import Asks, fixed_orders, name_donated, read_orders, with_layouts
 from eqsat.api.reading import read_spec, source_of
+from eqsat.execute.compilers.ask import need_compiler
 from eqsat.frontends.source import Source
+from eqsat.lang.owntarget import warn_if_elsewhere
 from eqsat.model.deadline import OutOfTime, gc_paused, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
@@ -28,6 +30,8 @@ from eqsat.model.progress import Progress, heard, phase, timed
 from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
+from eqsat.ops.programs.placement import put_on_devices, refuse_transfers
+from eqsat.ops.targets.kernels import check_precisions
 from eqsat.report.text import log_phase
 from eqsat.run import Run, answers
 from eqsat.run.checked import checked
@@ -54,8 +58,6 @@ def machine_asked(
     what: str | Path | Target, devices: DeviceMap | None, settings: Sequence[str]
 ) -> Target:
     """The target, or the targets of a map of devices as one, with the settings applied."""
-    from eqsat.lang.owntarget import warn_if_elsewhere
-
     if devices is not None:
         from eqsat.lang.devices import machine
 
@@ -81,8 +83,6 @@ def device_map(devices: str | Path | DeviceMap | None) -> DeviceMap | None:
 
 def placed_on(program: Program, devices: DeviceMap | None) -> Program:
     """The program with a transfer at every border between devices."""
-    from eqsat.ops.programs.placement import put_on_devices, refuse_transfers
-
     if devices is None:
         refuse_transfers(program)
         return program
@@ -181,8 +181,6 @@ def check_oracle(target: Target) -> None:
             "E465", f"target {target.name} names no compiler to ask",
             help="add `oracle: libtpu v5e` to the target, or `--set oracle='libtpu v5e'`",
         )  # fmt: skip
-    from eqsat.execute.compilers.ask import need_compiler
-
     need_compiler(parse_oracle(target.oracle))
 
 
@@ -301,8 +299,6 @@ def optimize(
     check_words(stop_after, extractor, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), gc_paused():
-        from eqsat.ops.targets.kernels import check_precisions
-
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         places = device_map(devices)
         machine = machine_asked(target, places, settings)

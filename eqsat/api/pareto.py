@@ -14,6 +14,7 @@ from eqsat.model.diag import fail
 from eqsat.model.files import write_text
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
+from eqsat.report.facts import schedule_figures
 from eqsat.run import Run, RunUse
 from eqsat.run.artefact import check_place, written_whole
 from eqsat.run.phases import Listener, progress_of, with_schedules
@@ -64,7 +65,6 @@ class Front:
 
     def told(self) -> FrontReport:
         """The plain values that the reports read."""
-        from eqsat.report.facts import schedule_figures
         from eqsat.report.pareto import FrontReport
 
         before = self.whole.baseline_schedule

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from eqsat.execute.draw import drawn_weights
 from eqsat.frontends.source import Source
@@ -193,8 +196,6 @@ def trace_function(
 
 
 def _array() -> type:
-    import numpy as np
-
     return np.ndarray
 
 
@@ -205,8 +206,6 @@ def _shapes_of(
     weights: tuple[str, ...],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with those named in `weights` replaced by their shapes."""
-    import inspect
-
     import jax
 
     if not weights:

@@ -22,6 +22,7 @@ from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.ops.programs.cutting import MARK, as_one_program, cut_out, part_numbers
 from eqsat.plan.planner import working_set
+from eqsat.report.formatting import bytes_text, goal_text
 from eqsat.run import Run, RunUse
 from eqsat.run.phases import PLACING_SECONDS, with_schedules
 
@@ -120,8 +121,6 @@ class Together:
 
     def to_text(self) -> str:
         """A line per part: its calls and time; then the bytes of all weights."""
-        from eqsat.report.formatting import bytes_text, goal_text
-
         lines = []
         for name, run in self.runs.items():
             assert run.schedule is not None

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from eqsat import __version__
 from eqsat.cli import alone, caches, experiment, files, look, measure, search, several, show
 from eqsat.cli.options import command_of, sort_into_panels
 from eqsat.cli.talk import (
@@ -45,8 +46,6 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from eqsat import __version__
-
         print(f"eqsat {__version__}")
         raise typer.Exit
 

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 from typer import Argument
 
 from eqsat.cli import options as o
+from eqsat.model.diag import fail
+from eqsat.model.files import cache_folder
+from eqsat.report.formatting import bytes_text, seconds_text, table_text
 
 
 class CacheAction(StrEnum):
@@ -31,8 +34,6 @@ def cache(
     is made anew when it is needed. `EQSAT_ANSWERS=never` keeps no answers, `EQSAT_CACHE` names
     another folder.
     """
-    from eqsat.model.files import cache_folder
-
     place = cache_folder("")
     if what is CacheAction.path:
         printed.show(lambda: {"format": 1, "folder": str(place)}, lambda: f"{place}\n")
@@ -45,7 +46,6 @@ def cache(
 
 def _list(place: Path, printed: o.Printed) -> None:
     from eqsat.execute.kernels.compiler import OBJECTS
-    from eqsat.report.formatting import bytes_text, seconds_text, table_text
     from eqsat.run.answers import list_answers
 
     rows: list[dict[str, Any]] = list_answers()
@@ -68,7 +68,6 @@ def _list(place: Path, printed: o.Printed) -> None:
 def _clear(place: Path, printed: o.Printed) -> None:
     """EqsatError (E407) if that is not permitted."""
     from eqsat.execute.kernels.compiler import OBJECTS
-    from eqsat.model.diag import fail
     from eqsat.run.answers import ANSWERS
 
     try:

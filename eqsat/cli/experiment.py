@@ -20,6 +20,9 @@ from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
 from eqsat.cli.terminal import live_line
+from eqsat.model.deadline import Stop
+from eqsat.model.diag import fail
+from eqsat.report.formatting import count_text, table_text
 
 if TYPE_CHECKING:
     from eqsat.lab.discover.find import Ask, Discoveries
@@ -131,8 +134,6 @@ def query(
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([columns, *rows])
         return 0
-    from eqsat.report.formatting import table_text
-
     texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
     printed.show(
         lambda: [dict(zip(columns, r, strict=True)) for r in rows],
@@ -184,8 +185,6 @@ class Board:
     @property
     def line(self) -> str:
         """`5 of 36 rows done, 2 running, about 40 s left; ROW: candidates, 3.1 s of 60 s: …`."""
-        from eqsat.report.formatting import count_text
-
         text = f"{self.reused + self.computed} of {count_text(self.rows, 'row')} done"
         text += f", {len(self.running)} running" if self.running else ""
         if self.computed and (left := self.rows - self.reused - self.computed):
@@ -252,8 +251,6 @@ def discover(
     Terms over a few operands are enumerated, those with equal values are put into one e-graph, and
     pairs that the rules do not unite become rules with examples. Ctrl-C keeps what was found.
     """
-    from eqsat.model.deadline import Stop
-
     stop = Stop()
     wish = _wish(ops, leaves, size, limit, seed)
     _check_place(out)
@@ -287,8 +284,6 @@ def _wish(ops: list[str] | None, leaves: int, size: int, limit: list[str] | None
 
 def _check_place(out: Path | None) -> None:
     """EqsatError (E418) if the rules could not be written there when they are found."""
-    from eqsat.model.diag import fail
-
     if out is None:
         return
     if out.suffix != ".yaml":
@@ -304,8 +299,6 @@ def _set_name(out: Path) -> str:
 
 
 def _table(discovery: Discoveries) -> str:
-    from eqsat.report.formatting import table_text
-
     columns = ("rule", "says", "work", "sizes", "matches", "gain")
     rows = []
     for r in discovery.rows():

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+import eqsat
 from eqsat.cli import options as o
 from eqsat.cli.talk import say_diagnostics
 from eqsat.cli.terminal import painted
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
+from eqsat.plugins import find_names, plugged_in
+from eqsat.report.formatting import table_text
 
 if TYPE_CHECKING:
     from eqsat.hunt.findings import Findings
@@ -118,8 +121,6 @@ def list_(
     if not rows:
         hint = did_you_mean(names, [row[0] for row in every], f"eqsat list {what.value}")
         raise fail("E400", f"no name of {what.value} is like `{names}`", help=hint)
-    from eqsat.report.formatting import table_text
-
     printed.show(
         lambda: [dict(zip(columns, row, strict=True)) for row in rows],
         lambda: table_text(columns, rows),
@@ -167,7 +168,6 @@ def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
 
     EqsatError E314 if its stages do not follow from its e-graph.
     """
-    import eqsat
     from eqsat.run.saved import stage_faults, stages_of
     from eqsat.schedule import faults
 
@@ -240,8 +240,6 @@ def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
 
 def _hunt_table(hunted: list[Findings]) -> str:
     """A line per rule: what it was tried on, and how often each condition was met and missed."""
-    from eqsat.report.formatting import table_text
-
     columns = ("rule", "instances", "padded", "refused", "conditions met/missed")
     rows = []
     for f in hunted:
@@ -287,7 +285,6 @@ def _notations() -> tuple[Row, list[Row]]:
 
 def _sets() -> tuple[Row, list[Row]]:
     from eqsat.lang.rulesets import load_ruleset
-    from eqsat.plugins import find_names
 
     sets = [(n, load_ruleset(n)) for n in find_names("rules", ".yaml")]
     return ("set", "rules", "doc"), [(n, _count(s), s.doc) for n, s in sets]
@@ -301,7 +298,6 @@ def _count(of: RuleSet) -> str:
 
 def _targets() -> tuple[Row, list[Row]]:
     from eqsat.lang.targets import load_target
-    from eqsat.plugins import find_names
 
     targets = [(n, load_target(n)) for n in find_names("targets", ".yaml")]
     return ("target", "executor", "doc"), [(n, t.executor, t.doc) for n, t in targets]
@@ -310,7 +306,6 @@ def _targets() -> tuple[Row, list[Row]]:
 def _executors() -> tuple[Row, list[Row]]:
     from eqsat.execute.executors import find_executor
     from eqsat.model.executor import BUILT_IN
-    from eqsat.plugins import plugged_in
 
     executors = [find_executor(name) for name in sorted({*BUILT_IN, *plugged_in("executors")})]
     return ("executor", "doc", "plan"), [(e.name, e.doc, e.plan) for e in executors]
@@ -353,7 +348,6 @@ def _programs() -> tuple[Row, list[Row]]:
 def shipped_programs() -> list[Row]:
     """Programs on the search path: name and file."""
     from eqsat.lang.experiments import PROGRAM_SUFFIXES
-    from eqsat.plugins import find_names
 
     rows: list[Row] = []
     for suffix in PROGRAM_SUFFIXES:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+import eqsat
 from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
+from eqsat.model.diag import fail
+from eqsat.report.formatting import table_text
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -46,8 +49,6 @@ def compare(
     page: Annotated[Path | None, Option(help="Write the comparison as an HTML page here.")] = None,
 ) -> int:
     """Compare two runs: each difference with its time and bytes, and the rules behind it."""
-    import eqsat
-
     limit = o.seconds(time_limit)
     runs = o.load_run(a), o.load_run(b)
     with stops_at_once():
@@ -118,7 +119,6 @@ def _what_if(
 ) -> o.Printable:
     """The answer to `--without` or `--force`; EqsatError E400 if they are not asked so."""
     from eqsat.api.whatif import forced_layout, without_rules
-    from eqsat.model.diag import fail
 
     if force is None and value is None:
         return without_rules(run, without)
@@ -143,7 +143,6 @@ def rules(
     `eqsat rules match RULE PROGRAM` says where a rule applies, without a search.
     """
     from eqsat.report.facts import rule_facts
-    from eqsat.report.formatting import table_text
     from eqsat.report.text import RULE_COLUMNS, rules_table
 
     facts = rule_facts(o.load_run(folder), sort.value)
@@ -163,7 +162,6 @@ def match_rules(
     What its variables are there, and which condition refuses it.
     """
     with stops_at_once():
-        import eqsat
         from eqsat.api.ruleplaces import rule_places, rules_named
 
         named = rules_named(rule)
@@ -192,8 +190,6 @@ def report(
 
     if holds_results(folder):
         if asm:
-            from eqsat.model.diag import fail
-
             raise fail("E400", "`--asm` is of a run", help="name the folder of one")
         path = write_index(folder, out or folder / INDEX)
     else:
@@ -254,9 +250,6 @@ def _best(
     seconds: float,
 ) -> Run:
     """The run to judge by; EqsatError E400 if neither or both ways to name one are taken."""
-    import eqsat
-    from eqsat.model.diag import fail
-
     if (folder is None) == (program is None):
         help = "`--run DIR` takes a search that was kept, `--program PROGRAM --target T` searches"
         which = "`--run` or `--program`" + (", not both" if folder is not None else "")

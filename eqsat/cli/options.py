@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
 from typer import Argument, Option
 
+import eqsat
 from eqsat.cli import completion
 from eqsat.cli.talk import Onlooker, progress, say
+from eqsat.cli.terminal import on_screen
+from eqsat.model.diag import fail
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -270,8 +273,6 @@ class Printed:
         if self.as_json:
             print(json.dumps(data()))
             return
-        from eqsat.cli.terminal import on_screen
-
         with on_screen():
             print(text(), end="")
 
@@ -327,8 +328,6 @@ class Asked:
 
     def read(self, program: str, sizes: list[str] | None = None) -> Source:
         """The program with its weights, at these sizes."""
-        import eqsat
-
         return eqsat.read(program, symbol_sizes(sizes), names(self.weights))
 
 
@@ -402,9 +401,6 @@ def load_run(folder: str | Path, sizes: Mapping[str, int] | None = None) -> Run:
 
     EqsatError as `eqsat.load` and `eqsat.bind`; E385 for a switch without its size.
     """
-    import eqsat
-    from eqsat.model.diag import fail
-
     found = eqsat.load(folder)
     if isinstance(found, eqsat.Switch):
         if sizes is None or set(sizes) != {found.table.symbol}:
@@ -418,7 +414,6 @@ def load_run(folder: str | Path, sizes: Mapping[str, int] | None = None) -> Run:
 def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str]:
     """Layouts of `--layout` and `--layouts` by name; EqsatError E394 if one is not NAME=LAYOUT."""
     from eqsat.api.borders import ALL
-    from eqsat.model.diag import fail
 
     by_name: dict[str, str] = {} if of_all is None else {ALL: of_all}
     for text in texts or ():
@@ -444,8 +439,6 @@ def on_device(device: Device | None) -> Iterator[None]:
         yield
         return
     import jax
-
-    from eqsat.model.diag import fail
 
     try:
         accelerator = jax.devices(device.value)[0]

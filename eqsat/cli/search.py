@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+import eqsat
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, Onlooker, say, say_diagnostics, stops_at_once
 from eqsat.model.deadline import Stop
+from eqsat.model.diag import EqsatError
 from eqsat.model.limits import WORK_LIMIT
 
 if TYPE_CHECKING:
@@ -86,7 +88,6 @@ def optimize(
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
-        import eqsat
         from eqsat.report.finished import stop_warnings
 
         _check_place(out)
@@ -168,8 +169,6 @@ def _check_place(out: Path | None) -> None:
 @contextmanager
 def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
     """The answer is saved before it is timed, checked or verified; said if that then fails."""
-    from eqsat.model.diag import EqsatError
-
     saved: list[Path] = []
     if out is not None:
         request["on_answer"] = lambda run: saved.append(run.save(out))

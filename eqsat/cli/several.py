@@ -7,8 +7,12 @@ from typing import Annotated
 
 from typer import Option
 
+import eqsat
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, Onlooker, stops_at_once
+from eqsat.model.deadline import INTERRUPTED as STOPPED
+from eqsat.model.deadline import Stop
+from eqsat.model.diag import fail
 
 
 def pareto(
@@ -37,12 +41,8 @@ def pareto(
 
     Every point is proven, or shown with its gap. Exit code 3 if nothing is admissible.
     """
-    from eqsat.model.deadline import INTERRUPTED as STOPPED
-    from eqsat.model.deadline import Stop
-
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
-        import eqsat
         from eqsat.api.pareto import FILE
         from eqsat.report.pareto import front_warnings
         from eqsat.run.artefact import check_place
@@ -95,7 +95,6 @@ def footprint(
     """
     watch = Onlooker()
     with stops_at_once(watch=watch):
-        import eqsat
         from eqsat.api.footprint import JOINT_GOALS, check_footprint_place
 
         if out is not None:
@@ -141,7 +140,6 @@ def state(
     chosen in the same way; `free(calls=100)` prices one conversion by the caller in 100 calls. Each
     choice of layouts is one search; states with the same candidate layouts are kept alike.
     """
-    import eqsat
     from eqsat.api.reading import read_state
     from eqsat.report.state import row_text
     from eqsat.run.artefact import check_run_place
@@ -169,8 +167,6 @@ def state(
 
 def _pair(text: str) -> tuple[str, int]:
     """`cache=1`; EqsatError E397 for anything else."""
-    from eqsat.model.diag import fail
-
     name, equals, number = text.partition("=")
     if not name or not equals or not number.isdigit():
         raise fail(
@@ -214,7 +210,6 @@ def switch(
     `eqsat.load(DIR)` is one function that picks its program by the size of its arguments. The time
     limit is of each search. Exit code 3 if a size has no admissible program.
     """
-    import eqsat
     from eqsat.run.artefact import SWITCH, check_place
 
     if out is not None:

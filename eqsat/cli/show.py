@@ -10,6 +10,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from eqsat.cli import options as o
+from eqsat.model.diag import fail
 
 
 class BorderValue(StrEnum):
@@ -47,8 +48,6 @@ def show(
     `eqsat show rule NAME` prints a rule.
     `eqsat show DIR dispatch N` prints one dispatch, with `--asm` the machine code of its kernel.
     """
-    from eqsat.model.diag import fail
-
     is_dispatch = stage is BorderValue.dispatch
     if is_dispatch and number is not None:
         _show_dispatch(folder, number, asm, printed)

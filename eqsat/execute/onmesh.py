@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.lowering import OpaqueFunction, lower
 from eqsat.model.attr import Shape
@@ -244,7 +246,6 @@ def _cut_only(spread: Spread) -> Spread:
 def jax_mesh(mesh: Mesh, devices: Sequence[Any] | None = None) -> Any:
     """The mesh of JAX devices; EqsatError E513 if there are fewer than it has."""
     import jax
-    import numpy as np
 
     available = list(jax.devices() if devices is None else devices)
     if len(available) < mesh.devices:

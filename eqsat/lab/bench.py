@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from eqsat.api import Run
+from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.formatting import count_text, table_text, us_text
 from eqsat.run.kernelcode import dispatch_of
@@ -64,9 +68,7 @@ def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
     Weights whose values are not known are drawn as well. EqsatError as executing raises it.
     """
     import jax
-    import numpy as np
 
-    from eqsat.execute.draw import drawn_weights, random_inputs
     from eqsat.execute.executable import held_view
 
     executable, schedule = run.executable, run.schedule
@@ -213,9 +215,6 @@ def _programs(
 
 def _whole(run: Run, seed: int) -> Side:
     import jax
-    import numpy as np
-
-    from eqsat.execute.draw import drawn_weights, random_inputs
 
     if lacking := drawn_weights(run.program, run.weights):
         run.executable.take_weights(lacking)  # any values take the same time
@@ -297,8 +296,6 @@ def work_key(schedule: Schedule, d: Dispatch) -> object:
 
 def turns_of(many: Callable[[int], Any]) -> int:
     """How many runs inside one call take `TURN_SECONDS` at least."""
-    import time
-
     turns = 1
     while turns < MOST_TURNS:
         many(turns)

@@ -19,9 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.lab.store.store import Measurement
 from eqsat.lab.store.tables import measuring
 from eqsat.model.diag import fail
+from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult
@@ -152,8 +156,6 @@ def _in_child(folders: Mapping[str, str], rounds: Rounds, seed: int) -> dict[str
 
 def answer_parent() -> None:
     """In the child: samples of the runs that the parent names, as one line of JSON."""
-    from eqsat.run.saved import load_folder
-
     request = json.load(sys.stdin)
     calls = {k: timed_call(load_folder(Path(f))) for k, f in request["folders"].items()}
     count, samples = measured_rounds(calls, request["rounds"], request["warmup"], request["seed"])
@@ -190,9 +192,6 @@ def measured_rounds(
 def timed_call(run: Run) -> Callable[[], Any]:
     """The run's program on inputs that are on the device."""
     import jax
-    import numpy as np
-
-    from eqsat.execute.draw import drawn_weights, random_inputs
 
     if lacking := drawn_weights(run.program, run.weights):
         run.executable.take_weights(lacking)  # any values take the same time

@@ -13,7 +13,7 @@ from eqsat.lang.attributes import Scope
 from eqsat.lang.content import plain_form
 from eqsat.lang.opsugar import MOST_ORDERS, NamedOps, Order
 from eqsat.lang.problems import OneOrMore, Record, coded
-from eqsat.lang.source import KeyPath, Placed, YamlSource
+from eqsat.lang.source import KeyPath, Placed, YamlSource, placed_at
 from eqsat.lang.terms import TermReader
 from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
@@ -344,8 +344,6 @@ def parse_example(rule: Rule, example: Example) -> tuple[Program, Program]:
 
     EqsatError (E3xx) if a term cannot be read, or if the two differ in type (E305).
     """
-    from eqsat.lang.source import placed_at
-
     texts = (
         placed_at(example.start, example.start_span),
         placed_at(example.reaches or example.avoids, example.goal_span),

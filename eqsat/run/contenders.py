@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from eqsat.model.compiled import CHOSEN, INPUT, INPUT_BY_XLA, NEAR, Measured, Timed
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -194,7 +196,6 @@ def _drawn(run: Run) -> dict[str, Any]:
 
 def _inputs(run: Run) -> list[Any]:
     import jax
-    import numpy as np
 
     from eqsat.execute.draw import random_inputs
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from eqsat.execute.expressions import convert
 from eqsat.execute.pallas.values import (
     Extents,
     ProductShape,
@@ -160,8 +163,6 @@ class _BlockCall:
         ref[...] = combine_two(combine, ref[...], self._part(values, number))
 
     def _finish(self, values: _BlockValues, sums: Mapping[int, Any], out: Refs) -> None:
-        from eqsat.execute.expressions import convert
-
         finished = {}
         for number, ref in sums.items():
             dims = self._sum_dims(number)
@@ -359,7 +360,6 @@ def math_all(conditions: Sequence[Any]) -> Any:
 def reduce_axes(x: Any, combine: str, axes: Sequence[int]) -> Any:
     """Combined over these axes, which stay with extent 1."""
     import jax.numpy as jnp
-    import numpy as np
 
     if x.dtype == np.bool_:
         whole = {"and": jnp.all, "or": jnp.any, "max": jnp.any, "min": jnp.all}

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Protocol
 
+import numpy as np
+
 from eqsat.lang.owntarget import FIELDS
 from eqsat.model.dispatch import Work
 from eqsat.plan.price import Rates, Stream, priced_parts
@@ -146,7 +148,6 @@ def _rates(start: Rates, x: Sequence[float]) -> Rates:
 
 
 def _solve(observed: Sequence[Observed], start: Rates, x: Sequence[float]) -> list[float]:
-    import numpy as np
     from scipy.optimize import least_squares
 
     measured = np.log([o.time_ps for o in observed])

@@ -22,6 +22,7 @@ from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.elements import KEY_DIGITS, element_dtype, key_digest
+from eqsat.ops.meaning.scalar import held_dtype
 from eqsat.ops.registry import builtin_ops, evaluate_custom
 
 # ---- loops and branches --------------------------------------------------------------------------
@@ -72,8 +73,6 @@ def _scan(
 
 def _nothing(attr: Control) -> list[Array]:
     """Stacked results of a scan of no steps."""
-    from eqsat.ops.meaning.scalar import held_dtype
-
     return [np.zeros(t.shape, held_dtype(t.dtype)) for t in attr.result_types[attr.carries :]]
 
 
