@@ -13,6 +13,7 @@ from eqsat.api.reading import source_of
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
 from eqsat.model.selection import GoalRequest
+from eqsat.report.footprint import FootprintReport, footprint_json, footprint_text
 from eqsat.run import Run
 from eqsat.run.artefact import check_place, written_whole
 
@@ -48,22 +49,16 @@ class Footprints:
 
     def to_text(self) -> str:
         """X, Y, 2Y and X + 2Y, and a line per way."""
-        from eqsat.report.footprint import footprint_text
-
         return footprint_text(self.told())
 
     __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
-        from eqsat.report.footprint import footprint_json
-
         return footprint_json(self.told())
 
     def told(self) -> FootprintReport:
         """The plain values that the report reads."""
-        from eqsat.report.footprint import FootprintReport
-
         return FootprintReport(self.program, self.target, self.weight_bytes, self.runs)
 
     def save(self, folder: str | Path) -> Path:

@@ -28,6 +28,7 @@ from eqsat.model.program import Builder, Program
 from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.programs.binding import first_name
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
+from eqsat.report.state import StateReport, StateRow, state_json, state_text
 from eqsat.run import Run
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ class Alternative:
 
     def told(self) -> StateRow:
         """The plain values that the report reads."""
-        from eqsat.report.state import StateRow
-
         layouts = {t.name: layout for t, layout in self.layouts.items()}
         return StateRow(layouts, self.run, self.caller_ps)
 
@@ -125,22 +124,16 @@ class Kept:
 
     def to_text(self) -> str:
         """A line per alternative: its price, and the difference to the plain one."""
-        from eqsat.report.state import state_text
-
         return state_text(self.told())
 
     __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
-        from eqsat.report.state import state_json
-
         return state_json(self.told())
 
     def told(self) -> StateReport:
         """The plain values that the report reads."""
-        from eqsat.report.state import StateReport
-
         rows = tuple(a.told() for a in self.alternatives)
         program = self.alternatives[0].run.program
         types = {t.name: type_of(program, t.borders[0]) for t in self.ties}

@@ -17,7 +17,9 @@ from eqsat.api.borders import Asks, fixed_orders, name_donated, read_orders, wit
 from eqsat.api.reading import read_spec, source_of
 from eqsat.execute.compilers.ask import need_compiler
 from eqsat.frontends.source import Source
+from eqsat.hunt.findings import check_rules
 from eqsat.lang.owntarget import warn_if_elsewhere
+from eqsat.lang.units import budget_of
 from eqsat.model.deadline import OutOfTime, gc_paused, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
@@ -90,8 +92,6 @@ def placed_on(program: Program, devices: DeviceMap | None) -> Program:
 
 
 def budgeted(machine: Target, budget: Mapping[str, int | str]) -> Target:
-    from eqsat.lang.units import budget_of
-
     asked_for = {g: budget_of(g, v, f"the budget of {g}") for g, v in budget.items()}
     merged = dict(machine.budget) | asked_for
     options = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
@@ -151,8 +151,6 @@ def target(name_or_file: str | Path) -> Target:
 
 def rules_checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
     """Which rules are known; a hunt is a phase of its own, as it happens once per machine."""
-    from eqsat.hunt.findings import check_rules
-
     with timed(took := {}, "hunt"):
         check = check_rules(ruleset, unchecked)
     if check.hunted or check.no_instance:

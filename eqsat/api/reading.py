@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from eqsat.execute.draw import drawn_weights
+from eqsat.frontends.onnxgraph.opensizes import read_sized
 from eqsat.frontends.source import Source
 from eqsat.frontends.torchgraph import is_exported, is_module, read_exported
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
@@ -111,8 +112,6 @@ def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Source:
 
 
 def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Source:
-    from eqsat.frontends.onnxgraph.opensizes import read_sized
-
     return read_sized(path, sizes)
 
 

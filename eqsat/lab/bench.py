@@ -19,6 +19,7 @@ import numpy as np
 
 from eqsat.api import Run
 from eqsat.execute.draw import drawn_weights, random_inputs
+from eqsat.execute.timing import interleave, interval
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.formatting import count_text, table_text, us_text
 from eqsat.run.kernelcode import dispatch_of
@@ -314,8 +315,6 @@ def _repeating(many: Callable[[int], Any], turns: int) -> Side:
 # ---- the clock -----------------------------------------------------------------------------------
 def medians_us(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...]]:
     """Per side: median, lower and upper end of a call's microseconds, and those of the process."""
-    from eqsat.execute.timing import interleave, interval
-
     calls, seconds = interleave(sides, rounds)
     intervals: dict[str, tuple[float, ...]] = {}
     for name, batches in seconds.items():

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqsat.execute.draw import drawn_weights, random_inputs
+from eqsat.execute.timing import BATCH_SECONDS, MOST_CALLS, batch, interval, seconds_per_call
 from eqsat.lab.store.store import Measurement
 from eqsat.lab.store.tables import measuring
 from eqsat.model.diag import fail
@@ -89,8 +90,6 @@ def _group(
 
 def _here(distinct: Sequence[CellResult], rounds: Rounds) -> dict[str, Measurement]:
     """Timed in this process: the interval is that of the median of its samples."""
-    from eqsat.execute.timing import interval
-
     calls = {o.record.program_hash: timed_call(o.need_run()) for o in distinct}
     count, samples = measured_rounds(calls, rounds.runs, rounds.warmup)
     return {
@@ -172,8 +171,6 @@ def measured_rounds(
     anew for each round, always the same draws. A batch is so many calls that the quickest program
     takes some milliseconds.
     """
-    from eqsat.execute.timing import BATCH_SECONDS, MOST_CALLS, batch, seconds_per_call
-
     for call in calls.values():
         batch(call, max(warmup, 1))
     one = min(map(seconds_per_call, calls.values()))

@@ -18,6 +18,7 @@ from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf, Opaque
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
+from eqsat.ops.generics.canonical import generic_node, identity
 from eqsat.ops.meaning.scalar import FUNCTIONS, result_dtype
 from eqsat.ops.op import Op
 from eqsat.ops.registry import all_ops, op_record
@@ -353,8 +354,6 @@ class Call:
     # ---- sugar ------------------------------------------------------------------------------
     def _matmul(self) -> int:
         """`matmul(a, b)`: leading dims are batch dims; small types accumulate in f32 or i32."""
-        from eqsat.ops.generics.canonical import generic_node
-
         self._refuse_keywords(("precision",))
         if len(self.node.args) != 2:
             raise self.misfit(f"`matmul` takes 2 operands, got {len(self.node.args)}")
@@ -401,8 +400,6 @@ class Call:
         return dtype if is_float(dtype) else acc
 
     def _cast(self, node: int, dtype: str) -> int:
-        from eqsat.ops.generics.canonical import generic_node, identity
-
         t = self.builder.type(node)
         if t.dtype == dtype:
             return node
@@ -413,8 +410,6 @@ class Call:
 
     def _elementwise(self) -> int:
         """A scalar function on tensors of one shape and numbers."""
-        from eqsat.ops.generics.canonical import generic_node, identity
-
         self._refuse_keywords(())
         args = self._scalar_args()
         nodes = [a for a in args if isinstance(a, int)]

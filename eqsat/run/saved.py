@@ -13,11 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.execute.compare import Verification
 from eqsat.frontends.source import Source
 from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import code_digest, restored
 from eqsat.model.limits import Limits
+from eqsat.model.rules import RuleCheck
+from eqsat.model.selection import GoalRequest
 from eqsat.run.artefact import (
     FILES,
     PACKED,
@@ -253,14 +256,10 @@ class SavedRun(_Texts, Run):
 
 
 def _goals(data: Sequence[Any]) -> tuple[GoalRequest, ...]:
-    from eqsat.model.selection import GoalRequest
-
     return tuple(restored(GoalRequest, g) for g in data)
 
 
 def _rule_check(data: Any) -> RuleCheck | None:
-    from eqsat.model.rules import RuleCheck
-
     return None if data is None else RuleCheck.from_json(data)
 
 
@@ -350,8 +349,6 @@ def _read_opaque(blobs: Mapping[str, bytes]) -> dict[str, Any]:
 def _read_verification(data: Mapping[str, Any] | None) -> Verification | None:
     if data is None:
         return None
-    from eqsat.execute.compare import Verification
-
     return restored(Verification, data)
 
 
