@@ -8,11 +8,11 @@ another lay: whose bytes it is, and what of that makes no sense.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord, restored
 from eqsat.model.program import Program
 
 
@@ -189,7 +189,7 @@ _KINDS: dict[str, type[Plan]] = {}
 
 
 @dataclass(frozen=True)
-class Dispatch:
+class Dispatch(JsonRecord):
     """One kernel: nodes of the schedule's program computed together.
 
     A node may appear in several dispatches: it is then computed again in each. name: that of the
@@ -231,17 +231,9 @@ class Dispatch:
             return ""
         return self.parts.bound_text + ("; layouts tie" if self.layouts_tie else "")
 
-    def to_json(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        nested = {
-            "plan": self.plan and self.plan.to_json(),
-            "parts": self.parts and self.parts.to_json(),
-        }
-        return plain | nested
-
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Dispatch:
-        return restored(cls, data if "ops" in data else data | {"ops": data["name"]})
+    def from_json(cls, data: Mapping[str, Any]) -> Dispatch:
+        return super().from_json({"ops": data["name"], **data})
 
 
 @dataclass(frozen=True)

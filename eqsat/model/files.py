@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from eqsat.model.diag import Diagnostic, EqsatWarning, fail
 
@@ -196,6 +196,32 @@ def _without_none(hint: Any) -> Any:
         kinds = [k for k in get_args(hint) if k is not NoneType]
         return kinds[0] if len(kinds) == 1 else None
     return hint
+
+
+class JsonRecord:
+    """A dataclass whose fields are a JSON object; `restored` reads it.
+
+    FORMAT: the number that it names, 0: none. TOLD: properties that are written as well.
+    """
+
+    FORMAT: ClassVar[int] = 0
+    TOLD: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        head = {"format": self.FORMAT} if self.FORMAT else {}
+        return head | {k: _plain(getattr(self, k)) for k in (*_fields(type(self)), *self.TOLD)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return restored(cls, {k: v for k, v in data.items() if k not in ("format", *cls.TOLD)})
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return {k: _plain(getattr(value, k)) for k in _fields(type(value))}
+    return list(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 
 @cache

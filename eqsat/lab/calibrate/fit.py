@@ -17,6 +17,7 @@ import numpy as np
 
 from eqsat.lang.owntarget import FIELDS
 from eqsat.model.dispatch import Work
+from eqsat.model.files import JsonRecord
 from eqsat.plan.price import Rates, Stream, priced_parts
 
 HELD_BACK = 0.02  # residual of a constant that becomes e times as large, as a relative error
@@ -48,7 +49,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Quality:
+class Quality(JsonRecord):
     """How far predictions are from measured times; errors are |predicted / measured - 1|."""
 
     median_error: float
@@ -57,9 +58,6 @@ class Quality:
     ordered: int  # pairs of one group, further apart than `APART`, that are ordered right
     pairs: int
     near: float = 0.0  # share that is predicted within `LEAST_SHARE` and its inverse
-
-    def to_json(self) -> dict[str, Any]:
-        return vars(self)
 
 
 @dataclass(frozen=True)
