@@ -56,7 +56,7 @@ def streamed(g: Generic, arrays: Sequence[Any], how: Sharded, mesh: Mesh) -> Any
 
     if how.panels == 1:
         return panel(0)
-    start = jnp.zeros(_result_shape(g), element_dtype(one.yields[0].dtype))
+    start = jnp.zeros(g.sizes[: g.rank], element_dtype(one.yields[0].dtype))
     total = lax.fori_loop(0, how.panels, lambda step, sums: sums + panel(step), start)
     return total.astype(element_dtype(g.yields[0].dtype))
 
@@ -104,10 +104,6 @@ def _gathered(x: Any, steps: Sequence[Any]) -> Any:
     for s in steps:
         x = lax.all_gather(x, s.axis, axis=s.dim, tiled=True)
     return x
-
-
-def _result_shape(g: Generic) -> Shape:
-    return g.sizes[: g.rank]
 
 
 class MeshExecutable(JaxExecutable):

@@ -153,7 +153,7 @@ def restored(kind: type[T], data: Mapping[str, Any] | Sequence[Any]) -> T:
 def _value(hint: Any, data: Any) -> Any:
     """Data as a field of this type has it."""
     if data is None:
-        if not _may_be_none(hint):
+        if not (hint in (Any, None, object) or NoneType in get_args(hint)):
             raise TypeError("a value is missing")
         return None
     hint = _without_none(hint)
@@ -184,10 +184,6 @@ def as_plain(hint: type[T], data: Any) -> Any:
     if not isinstance(data, _PLAIN[hint]) or (isinstance(data, bool) and hint is not bool):
         raise TypeError(f"{data!s:.60} is no {hint.__name__}")
     return data
-
-
-def _may_be_none(hint: Any) -> bool:
-    return hint in (Any, None, object) or NoneType in get_args(hint)
 
 
 def _without_none(hint: Any) -> Any:

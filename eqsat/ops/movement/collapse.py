@@ -199,7 +199,7 @@ def regroup(g: Generic, groups: Sequence[LoopGroup]) -> Regrouped | None:
         new[p] = list(range(len(sizes), len(sizes) + len(p.sizes)))
         sizes += p.sizes
     read = [_regrouped(g, m, s, group_of, new) for m, s in zip(g.maps, g.shapes, strict=True)]
-    result = _regrouped(g, _identity(g), g.result_shape, group_of, new)
+    result = _regrouped(g, tuple(dim(d) for d in range(g.rank)), g.result_shape, group_of, new)
     if result is None or None in read:
         return None
     dims = [[(e, sizes[e.dim or 0] if s < 0 else s) for e, s in m or ()] for m in read]
@@ -218,10 +218,6 @@ def regroup(g: Generic, groups: Sequence[LoopGroup]) -> Regrouped | None:
         sig,
         _reshape(sig.result_shape, g.result_shape),
     )
-
-
-def _identity(g: Generic) -> Map:
-    return tuple(dim(d) for d in range(g.rank))
 
 
 def _reshape(source: Shape, shape: Shape) -> Reshape | None:
