@@ -6,21 +6,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.api.optimization import goals_asked, optimize
 from eqsat.api.reading import source_of
+from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
+from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest
 from eqsat.report.footprint import FootprintReport, footprint_json, footprint_text
 from eqsat.run import Run
 from eqsat.run.artefact import check_place, written_whole
-
-if TYPE_CHECKING:
-    from eqsat.frontends.source import Source
-    from eqsat.model.program import Program
-    from eqsat.report.footprint import FootprintReport
 
 FILE = "footprint.json"
 QUICKEST = ("time", "memory", "resident")

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +30,6 @@ from eqsat.ops.programs.binding import first_name
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
 from eqsat.report.state import StateReport, StateRow, state_json, state_text
 from eqsat.run import Run
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from eqsat.report.state import StateReport, StateRow
 
 MOST = 12  # layouts that are tried alone
 MOST_TOGETHER = 24  # combinations of them; beyond, one is changed at a time

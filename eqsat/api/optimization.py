@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.api.borders import Asks, fixed_orders, name_donated, read_orders, with_layouts
 from eqsat.api.reading import read_spec, source_of
@@ -20,7 +20,7 @@ from eqsat.frontends.source import Source
 from eqsat.hunt.findings import check_rules
 from eqsat.lang.owntarget import warn_if_elsewhere
 from eqsat.lang.units import budget_of
-from eqsat.model.deadline import OutOfTime, gc_paused, until
+from eqsat.model.deadline import OutOfTime, Stop, gc_paused, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.equalities import Family
@@ -40,9 +40,6 @@ from eqsat.run.checked import checked
 from eqsat.run.contenders import measured, slower_in_orders
 from eqsat.run.orders import searched_in_orders
 from eqsat.run.phases import Listener, at_sizes, progress_of, sized_source
-
-if TYPE_CHECKING:
-    from eqsat.model.deadline import Stop
 
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api.optimization import DEFAULT_GOALS, optimize
-from eqsat.model.deadline import elapsed
+from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import fail
 from eqsat.model.files import write_text
+from eqsat.model.program import Program
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
 from eqsat.report.facts import schedule_figures
@@ -20,8 +21,6 @@ from eqsat.run.artefact import check_place, written_whole
 from eqsat.run.phases import Listener, progress_of, with_schedules
 
 if TYPE_CHECKING:
-    from eqsat.model.deadline import Stop
-    from eqsat.model.program import Program
     from eqsat.report.pareto import FrontReport
 
 FILE, PAGE = "pareto.json", "pareto.html"

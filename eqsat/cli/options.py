@@ -19,11 +19,11 @@ from eqsat.cli import completion
 from eqsat.cli.talk import Onlooker, progress, say
 from eqsat.cli.terminal import on_screen
 from eqsat.model.diag import fail
+from eqsat.model.limits import Limits
 
 if TYPE_CHECKING:
     from eqsat.api import Run
     from eqsat.frontends.source import Source
-    from eqsat.model.limits import Limits
 
 
 class Format(StrEnum):

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from eqsat.execute.timing import interleave, interval
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.formatting import count_text, table_text, us_text
 from eqsat.run.kernelcode import dispatch_of
-
-if TYPE_CHECKING:
-    from eqsat.api import Run
 
 
 def repeated(

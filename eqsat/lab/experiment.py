@@ -30,11 +30,11 @@ from eqsat.lab.sweep import (
     sweep,
 )
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
+from eqsat.run import Run
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
     from eqsat.lang.experiments import ExperimentFile as Plan
-    from eqsat.run import Run
 
 REFUTED = 1  # exit code of an EqsatError about a rule with a counterexample
 

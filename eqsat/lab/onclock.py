@@ -23,15 +23,14 @@ import numpy as np
 
 from eqsat.execute.draw import drawn_weights, random_inputs
 from eqsat.execute.timing import BATCH_SECONDS, MOST_CALLS, batch, interval, seconds_per_call
-from eqsat.lab.store.store import Measurement
+from eqsat.lab.store.store import Measurement, RunStore
 from eqsat.lab.store.tables import measuring
 from eqsat.model.diag import fail
+from eqsat.run import Run
 from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult
-    from eqsat.lab.store.store import RunStore
-    from eqsat.run import Run
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from eqsat.report.facts import goal_key
 from eqsat.report.finished import ELSEWHERE
 from eqsat.report.formatting import count_text, us_text
 from eqsat.report.text import check_lines
+from eqsat.run import Run
 from eqsat.run.content import used_versions
 from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure
     from eqsat.lang.experiments import Cell
-    from eqsat.run import Run
 
 
 @dataclass(frozen=True)

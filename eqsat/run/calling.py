@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from jax.core import Tracer
 from eqsat.execute.agree import Subject
 from eqsat.execute.beside import NEVER, Pair, check_options
 from eqsat.execute.calls import PLAINLY, Callee, Positional, compiled
+from eqsat.execute.compare import Verification
 from eqsat.execute.draw import drawn_weights
 from eqsat.execute.executors import build_executable, find_executor
 from eqsat.execute.firstcalls import Once, Wanted
@@ -23,17 +24,13 @@ from eqsat.execute.reference import reference_bytes
 from eqsat.execute.verify import verify
 from eqsat.execute.weights import read_packed
 from eqsat.host import need
+from eqsat.model.executor import Executable
 from eqsat.model.layout import MemoryOrders
 from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.progress import timed
+from eqsat.model.target import Target
 from eqsat.run.reproduce import reproducer
-
-if TYPE_CHECKING:
-    from eqsat.execute.calls import Callee
-    from eqsat.execute.compare import Verification
-    from eqsat.model.executor import Executable
-    from eqsat.model.target import Target
-    from eqsat.run.run import Run
+from eqsat.run.run import Run
 
 
 def callee_of(run: Run) -> Callee | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
-from eqsat.model.deadline import OutOfTime, elapsed, until
+from eqsat.model.deadline import OutOfTime, Stop, elapsed, until
 from eqsat.model.diag import fail
 from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
@@ -33,7 +33,6 @@ from eqsat.run import Run
 
 if TYPE_CHECKING:
     from eqsat.extract.mesh.plan import MeshPlanner
-    from eqsat.model.deadline import Stop
     from eqsat.run.bodies import Bodies
 
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says

@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # a run that was loaded to be called needs few of these
     from eqsat.model.selection import GoalRequest, Price, Question, Selection
     from eqsat.model.target import Target
     from eqsat.report.explain import Explanation
-    from eqsat.run.convention import Convention
 
 
 @dataclass

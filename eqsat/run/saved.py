@@ -20,7 +20,7 @@ from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import code_digest, restored
 from eqsat.model.limits import Limits
 from eqsat.model.rules import RuleCheck
-from eqsat.model.selection import GoalRequest
+from eqsat.model.selection import GoalRequest, Selection
 from eqsat.run.artefact import (
     FILES,
     PACKED,
@@ -35,14 +35,11 @@ from eqsat.run.marks import MARKS, mark_of
 from eqsat.run.run import Run, RunUse
 
 if TYPE_CHECKING:
-    from eqsat.execute.compare import Verification
     from eqsat.model.compiled import Compiled
     from eqsat.model.egraph import EGraph
     from eqsat.model.executor import Executable
     from eqsat.model.program import Program
-    from eqsat.model.rules import RuleCheck
     from eqsat.model.schedule import Schedule
-    from eqsat.model.selection import GoalRequest, Selection
     from eqsat.model.target import Target
 
 # stage of a run, also the name of its file -> the class that reads it; imported where it is read
