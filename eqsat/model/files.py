@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -19,6 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, ge
 
 from eqsat.model.diag import Diagnostic, EqsatWarning, fail
 
+ASIDE = ".aside"  # of a file that is being written
 VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
 
 
@@ -117,17 +119,20 @@ def read_text(path: Path, code: str, largest_bytes: int, doubt: str = "") -> str
 def write_text(path: Path, text: str) -> Path:
     """Write a file aside, then rename it, so that it is never partial; EqsatError (E407)."""
     try:
-        _write_aside(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(path, text.encode())
     except OSError as e:
         raise fail("E407", f"cannot write `{path}`: {e.strerror or e}") from e
     return path
 
 
-def _write_aside(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+def write_aside(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file under another name, then rename it; OSError, with nothing left behind."""
+    aside = path.with_name(f".{os.getpid()}.{threading.get_ident()}{ASIDE}")
     try:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_bytes(data)
+        if mode is not None:
+            aside.chmod(mode)
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
