@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -263,19 +263,15 @@ def _answer(
     return jitted if packing is None else with_placing(packing)
 
 
+@dataclass(eq=False)
 class Searches:
     """A function and the runs made for it, one per set of argument shapes."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        options: dict[str, Any],
-        donate: tuple[str, ...] = (),
-        verbose: bool = False,
-    ):
-        self.function = function
-        self.options, self.donate, self.verbose = options, donate, verbose
-        self.runs: dict[Any, Run] = {}
+    function: Callable[..., Any]
+    options: dict[str, Any]
+    donate: tuple[str, ...] = ()
+    verbose: bool = False
+    runs: dict[Any, Run] = field(init=False, default_factory=dict)
 
     def optimize(self, *args: Any, **kwargs: Any) -> Run:
         """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`).

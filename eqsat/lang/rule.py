@@ -159,22 +159,15 @@ class _RuleSides:
     orders: list[tuple[Order, ...]]  # of operands of named ops, in which the left side is matched
 
 
+@dataclass(eq=False)
 class RuleReader:
     """Reads the rule at `path`; what is wrong goes to `problems`."""
 
-    def __init__(
-        self,
-        source: YamlSource,
-        path: KeyPath,
-        ruleset: RuleSetRecord,
-        record: RuleRecord,
-        problems: list[Diagnostic],
-    ):
-        self.source = source
-        self.path = path
-        self.ruleset = ruleset
-        self.record = record
-        self.problems = problems
+    source: YamlSource
+    path: KeyPath
+    ruleset: RuleSetRecord
+    record: RuleRecord
+    problems: list[Diagnostic]
 
     def read(self, *, checks_examples: bool = True) -> list[Rule]:
         """The rule, and with `both_ways` its reverse; empty if it is refused."""
