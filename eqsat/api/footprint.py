@@ -115,6 +115,3 @@ def footprint(
     if found is None:
         raise refused[0]
     return Footprints(source.program.name, found.target.name, source.program.weight_bytes, runs)
-
-
-__all__: Sequence[str] = ("Footprints", "footprint")

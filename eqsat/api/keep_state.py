@@ -356,6 +356,3 @@ def _check(program: Program, name: str, inputs: list[int], results: list[int]) -
             "state `{}` comes as {} and goes as {}".format(name, *texts),
             help="a state's result has the types of its argument, in the same order",
         )
-
-
-__all__: Sequence[str] = ("Alternative", "Kept", "Tie", "keep_state")

@@ -160,6 +160,3 @@ def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...])
     seconds = dict(run.seconds) | {"extract": selection.seconds}
     stages = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
     return with_schedules(replace(run, **stages, use=RunUse(dict(run.use.weights))))
-
-
-__all__: Sequence[str] = ("Front", "pareto")

@@ -325,6 +325,3 @@ class _SizesSearch:
             self.name, sizes, self.goals, self.within, tuple(ranges), searches, prices
         )
         return Switch(table, tuple(self.runs[p] for p in used))
-
-
-__all__: Sequence[str] = ("Switch", "switch")

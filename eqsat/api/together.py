@@ -269,6 +269,3 @@ def _part_run(
 
 def _weight_names(run: Run) -> set[str]:
     return {run.program.leaf(i).name for i in run.program.weights}
-
-
-__all__ = ["Called", "Together", "optimize_together"]
