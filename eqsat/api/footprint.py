@@ -13,6 +13,7 @@ from eqsat.api.reading import source_of
 from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest
 from eqsat.report.footprint import FootprintReport, footprint_json, footprint_text
@@ -36,7 +37,7 @@ NOTHING_ADMISSIBLE = 3  # exit code of an error
 
 
 @dataclass(frozen=True)
-class Footprints:
+class Footprints(Printed):
     """A run per way in which weights come; None where nothing is admissible."""
 
     program: str
@@ -47,8 +48,6 @@ class Footprints:
     def to_text(self) -> str:
         """X, Y, 2Y and X + 2Y, and a line per way."""
         return footprint_text(self.told())
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""

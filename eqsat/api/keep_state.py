@@ -24,6 +24,7 @@ from eqsat.frontends.sourceborders import fixed_in, held_at, name_of, type_of
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf
+from eqsat.model.printed import Printed
 from eqsat.model.program import Builder, Program
 from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.programs.binding import first_name
@@ -83,7 +84,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(Printed):
     """All choices that were tried, the plain one first; ties are named as the program's inputs.
 
     combinations: how many choices there are.
@@ -120,8 +121,6 @@ class Kept:
     def to_text(self) -> str:
         """A line per alternative: its price, and the difference to the plain one."""
         return state_text(self.told())
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""

@@ -12,6 +12,7 @@ from eqsat.api.optimization import DEFAULT_GOALS, optimize
 from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import fail
 from eqsat.model.files import write_text
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
@@ -27,7 +28,7 @@ FILE, PAGE = "pareto.json", "pareto.html"
 
 
 @dataclass(frozen=True)
-class Front:
+class Front(Printed):
     """The points found, best by the first goal first; the budget of each is its own values.
 
     `at_least` points exist; `complete` says that these are all, proven. stop: complete | points
@@ -47,8 +48,6 @@ class Front:
         from eqsat.report.pareto import front_text
 
         return front_text(self.told())
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""

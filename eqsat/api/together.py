@@ -18,6 +18,7 @@ from eqsat.frontends.source import Source
 from eqsat.lang.units import budget_of
 from eqsat.model.deadline import elapsed
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.ops.programs.cutting import MARK, as_one_program, cut_out, part_numbers
@@ -47,7 +48,7 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Together:
+class Together(Printed):
     """The answer for all parts.
 
     runs: part → its run: schedule, explanation, executable. calls: part → how often it is called.
@@ -129,8 +130,6 @@ class Together:
         total = goal_text("time", self.time_ps)
         lines.append(f"all calls: {total}; weights: {bytes_text(self.resident_bytes)}")
         return "\n".join(lines) + "\n"
-
-    __str__ = to_text
 
 
 def optimize_together(

@@ -13,6 +13,7 @@ from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.egraph import AT, ENode
 from eqsat.model.layout import ROW_MAJOR, Layout
 from eqsat.model.movement import Transpose
+from eqsat.model.printed import Printed
 from eqsat.model.selection import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.model.tensor import TensorType
 from eqsat.report.alternatives import price_text
@@ -31,7 +32,7 @@ GOALS = ("time", "memory", "dispatches")  # what is told of every answer
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Printed):
     """A run before and after a change, `asked`; `after` is None if there is no program then.
 
     notes: further remarks, a sentence each.
@@ -72,8 +73,6 @@ class WhatIf:
         if comparison is not None:
             lines += ["", *_differences(comparison)]
         return "\n".join(lines).rstrip() + "\n"
-
-    __str__ = to_text
 
     def _proof(self) -> str:
         assert self.after is not None

@@ -23,7 +23,7 @@ class CacheAction(StrEnum):
 
 
 def cache(
-    printed: o.Printed,
+    printed: o.Output,
     what: Annotated[
         CacheAction, Argument(help="List answers, clear them and the kernels, or say where.")
     ] = CacheAction.list,
@@ -44,7 +44,7 @@ def cache(
     return 0
 
 
-def _list(place: Path, printed: o.Printed) -> None:
+def _list(place: Path, printed: o.Output) -> None:
     from eqsat.execute.kernels.compiler import OBJECTS
     from eqsat.run.answers import list_answers
 
@@ -65,7 +65,7 @@ def _list(place: Path, printed: o.Printed) -> None:
     )
 
 
-def _clear(place: Path, printed: o.Printed) -> None:
+def _clear(place: Path, printed: o.Output) -> None:
     """EqsatError (E407) if that is not permitted."""
     from eqsat.execute.kernels.compiler import OBJECTS
     from eqsat.run.answers import ANSWERS

@@ -115,7 +115,7 @@ def query(
         Path,
         Argument(help="The folder of a store, its file, or the JSON results of an experiment."),
     ],
-    printed: o.Printed,
+    printed: o.Output,
     sql: Annotated[
         str, Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
     ] = "",

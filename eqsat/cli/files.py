@@ -104,7 +104,7 @@ def check_files(
 
 def list_(
     what: Annotated[What, Argument(help="What to list.")],
-    printed: o.Printed,
+    printed: o.Output,
     names: Annotated[
         str, Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
     ] = "*",

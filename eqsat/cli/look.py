@@ -36,7 +36,7 @@ class Sort(StrEnum):
 def compare(
     a: o.RunFolder,
     b: o.RunFolder,
-    printed: o.Printed,
+    printed: o.Output,
     flip: Annotated[
         bool,
         Option(
@@ -68,7 +68,7 @@ def explain(
             autocompletion=completion.runs, help="The folder of a run, or an error code: `E020`."
         ),
     ],
-    printed: o.Printed,
+    printed: o.Output,
     value: Annotated[
         str | None, Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
@@ -135,7 +135,7 @@ def _what_if(
 
 def rules(
     folder: o.RunFolder,
-    printed: o.Printed,
+    printed: o.Output,
     sort: Annotated[Sort, Option(help="The column to sort by.")] = Sort.nodes,
 ) -> int:
     """Show each rule's matches, new e-nodes, time, contribution to the result, and place.
@@ -153,7 +153,7 @@ def rules(
 def match_rules(
     rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
     program: o.ProgramName,
-    printed: o.Printed,
+    printed: o.Output,
     target: o.TargetName = "auto",
     weights: o.Weights = None,
 ) -> int:
@@ -210,7 +210,7 @@ def judge(
             " (`iree-compile --compile-to=dispatch-creation`)."
         ),
     ],
-    printed: o.Printed,
+    printed: o.Output,
     folder: Annotated[
         Path | None, Option("--run", help="The folder of the run to judge by, from `optimize -o`.")
     ] = None,

@@ -259,7 +259,7 @@ class Printable(Protocol):
 
 
 @dataclass(frozen=True)
-class Printed:
+class Output:
     """How a command prints on stdout."""
 
     output_format: OutputFormat = Format.text
@@ -281,7 +281,7 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Talk(Printed):
+class Talk(Output):
     """What a command prints, on stderr too."""
 
     quiet: Quiet = False

@@ -130,7 +130,7 @@ def optimize(
 
 def run_saved(
     folder: o.RunFolder,
-    printed: o.Printed,
+    printed: o.Output,
     samples: o.Samples = 4,
     work_limit: o.WorkLimit = WORK_LIMIT,
     size: o.Sizes = None,
@@ -180,7 +180,7 @@ def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def _print_run(run: Run, printed: o.Printed, shown: Collection[str] = ()) -> None:
+def _print_run(run: Run, printed: o.Output, shown: Collection[str] = ()) -> None:
     """shown: the phases of which the terminal has a line already."""
     from eqsat.report.text import summary_text
 

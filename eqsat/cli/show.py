@@ -28,7 +28,7 @@ class BorderValue(StrEnum):
 
 def show(
     folder: o.RunFolder,
-    printed: o.Printed,
+    printed: o.Output,
     stage: Annotated[BorderValue, Argument(help="What to show.")] = BorderValue.schedule,
     number: Annotated[
         int | None, Argument(metavar="[N]", help="With `dispatch`: its number.")
@@ -69,7 +69,7 @@ def show(
     return 0
 
 
-def _show_dispatch(folder: Path, number: int, asm: bool, printed: o.Printed) -> None:
+def _show_dispatch(folder: Path, number: int, asm: bool, printed: o.Output) -> None:
     from eqsat.report.kernelcode import code_text
     from eqsat.run.kernelcode import dispatch_of, machine_code_of
 
@@ -86,7 +86,7 @@ def _show_dispatch(folder: Path, number: int, asm: bool, printed: o.Printed) -> 
 
 def show_rule(
     rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
-    printed: o.Printed,
+    printed: o.Output,
 ) -> int:
     """Print a rule: its place, its YAML, and a picture of both sides."""
     from eqsat.api.ruleplaces import rules_named

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
 from eqsat.model.files import JsonRecord, restored
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 
 
@@ -104,7 +105,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Printed):
     """The price of a dispatch: compute, traffic per memory level, relayout and launch.
 
     `time_ps` is the sum of the longer of compute and traffic, the part of the shorter one that does
@@ -137,8 +138,6 @@ class Parts:
         sides = {"compute": self.compute_ps} | dict(self.traffic_ps)
         sides |= {"relayout": self.relayout_ps, "launch": self.launch_ps}
         return ", ".join(f"{name} {ps / 1e6:.3f} us" for name, ps in sides.items() if ps)
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"traffic_ps": dict(self.traffic_ps), "bound": self.bound}

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat.model.diag import Span
 from eqsat.model.files import JsonRecord
+from eqsat.model.printed import Printed
 
 PHASES = ("canonicalise", "contract", "propagate", "cancel")
 FEWEST_FIRST = 16  # rules of a set that is searched first though it is not most of the whole
@@ -217,7 +218,7 @@ SPREAD_VERBS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class RuleSet:
+class RuleSet(Printed):
     """Rules in the order of their files; imports are already resolved.
 
     `imports`: the sets that this one contains, with the names of their rules. `spreads`: what may
@@ -282,8 +283,6 @@ class RuleSet:
         lines += [f"  {r.name}  {r.phase}, {r.apply}  {r.at}  {r.doc}" for r in self.rules]
         lines += [f"  {r.name}  {r.verb} {r.what}  {r.at}  {r.doc}" for r in self.spreads]
         return "\n".join(lines) + "\n"
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         return {"format": 1} | _plain(self)

@@ -190,8 +190,6 @@ class Selection(Printed):
             )
         return "\n".join([*lines, f"stop: {self.claim}", ""])
 
-    __str__ = to_text
-
 
 EXACT, AT_LEAST, NOT_ADMISSIBLE = "exact", "at least", "not admissible"
 WEIGHTED = "weighted"  # the goal of a run whose goals have weights; in millionths of its value
