@@ -13,10 +13,9 @@ from eqsat.api.reading import source_of
 from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
-from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest
-from eqsat.report.footprint import FootprintReport, footprint_json, footprint_text
+from eqsat.report.footprint import FootprintReport
 from eqsat.run import Run
 from eqsat.run.artefact import check_place, written_whole
 
@@ -37,25 +36,10 @@ NOTHING_ADMISSIBLE = 3  # exit code of an error
 
 
 @dataclass(frozen=True)
-class Footprints(Printed):
+class Footprints(FootprintReport):
     """A run per way in which weights come; None where nothing is admissible."""
 
-    program: str
-    target: str
-    weight_bytes: int
     runs: dict[str, Run | None]
-
-    def to_text(self) -> str:
-        """X, Y, 2Y and X + 2Y, and a line per way."""
-        return footprint_text(self.told())
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `--output-format json` prints."""
-        return footprint_json(self.told())
-
-    def told(self) -> FootprintReport:
-        """The plain values that the report reads."""
-        return FootprintReport(self.program, self.target, self.weight_bytes, self.runs)
 
     def save(self, folder: str | Path) -> Path:
         """footprint.json and a run per way, named after it; EqsatError E309, E407 as of a run."""
