@@ -23,6 +23,7 @@ from eqsat.report.finished import by_figures, claim_text, finished_stages
 from eqsat.report.formatting import delta_text, goal_text, table_text
 from eqsat.report.mesh import counts_text, mesh_claim
 from eqsat.report.names import Names, asked_value
+from eqsat.report.state import layout_word
 from eqsat.run import Run
 from eqsat.run.phases import schedule_of
 
@@ -300,13 +301,7 @@ def _held(n: ENode) -> tuple[int, int, Layout] | None:
 
 def ways_text(layouts: Sequence[Layout]) -> str:
     """`pack(pos=[0, 1], …) or transpose(…)`; `row-major` for the program's own."""
-    return " or ".join(map(_one, layouts)) or ROW_MAJOR
-
-
-def _one(layout: Layout) -> str:
-    if not layout.tiles:
-        return f"transpose(perm={list(layout.outer)})"
-    return f"pack({layout.text('pack')})"
+    return " or ".join(map(layout_word, layouts)) or ROW_MAJOR
 
 
 def wanted(text: str, of: TensorType, names: Names, by_class: Known) -> list[int]:

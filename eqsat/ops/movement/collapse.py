@@ -68,7 +68,7 @@ def collapse_loops(g: Generic) -> Regrouped | None:
     regrouped = regroup(_without_units(g), _runs(g))
     if regrouped is None or regrouped.sig == g:
         return None
-    operands = tuple(_reshape(a, b) for a, b in zip(g.shapes, regrouped.sig.shapes, strict=True))
+    operands = tuple(reshape_to(a, b) for a, b in zip(g.shapes, regrouped.sig.shapes, strict=True))
     return Regrouped(operands, regrouped.sig, regrouped.result)
 
 
@@ -214,13 +214,14 @@ def regroup(g: Generic, groups: Sequence[LoopGroup]) -> Regrouped | None:
         precision=g.precision,
     )
     return Regrouped(
-        tuple(_reshape(a, b) for a, b in zip(g.shapes, sig.shapes, strict=True)),
+        tuple(reshape_to(a, b) for a, b in zip(g.shapes, sig.shapes, strict=True)),
         sig,
-        _reshape(sig.result_shape, g.result_shape),
+        reshape_to(sig.result_shape, g.result_shape),
     )
 
 
-def _reshape(source: Shape, shape: Shape) -> Reshape | None:
+def reshape_to(source: Shape, shape: Shape) -> Reshape | None:
+    """None where nothing is to be done."""
     return None if source == shape else Reshape(source, shape)
 
 
