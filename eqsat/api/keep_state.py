@@ -21,7 +21,7 @@ from eqsat.api.optimization import optimize
 from eqsat.api.reading import source_of
 from eqsat.frontends.source import Source
 from eqsat.frontends.sourceborders import fixed_in, held_at, name_of, type_of
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, did_you_mean, fail
 from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.printed import Printed
@@ -112,8 +112,7 @@ class Kept(Printed):
         self, name: str, array: Any, turn: Callable[[Layout, Any], Any]
     ) -> np.ndarray[Any, Any]:
         ties = {t.name: t for t in self.ties}
-        if name not in ties:
-            raise fail("E397", f"no state named `{name}`", help=did_you_mean(name, ties))
+        check_known(name, ties, "E397", f"no state named `{name}`")
         layout = self.best.layouts.get(ties[name])
         value = np.asarray(array)
         return value if layout is None else turn(layout, value)

@@ -17,7 +17,7 @@ from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_
 from eqsat.frontends.source import Source
 from eqsat.lang.units import budget_of
 from eqsat.model.deadline import elapsed
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
 from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.target import Target
@@ -62,8 +62,7 @@ class Together(Printed):
     whole: Run
 
     def __getitem__(self, name: str) -> Run:
-        if name not in self.runs:
-            raise fail("E419", f"no part `{name}`", help=did_you_mean(name, self.runs))
+        check_known(name, self.runs, "E419", f"no part `{name}`")
         return self.runs[name]
 
     @property
@@ -95,8 +94,7 @@ class Together(Printed):
         by_part = {name: _weight_names(run) for name, run in self.runs.items()}
         every = set[str]().union(*by_part.values())
         for name in values:
-            if name not in every:
-                raise fail("E324", f"no part has a weight `{name}`", help=did_you_mean(name, every))
+            check_known(name, every, "E324", f"no part has a weight `{name}`")
         for part, run in self.runs.items():
             run.use_weights({k: v for k, v in values.items() if k in by_part[part]})
         self.share_weights()

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat.execute.arrayfiles import device_arrays, rooms_for
 from eqsat.execute.lowering import OpaqueFunction, evaluate
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
@@ -169,9 +169,7 @@ def arrays_by_key(program: Program, values: Mapping[str, Any]) -> dict[str, Any]
     leaves = {program.leaf(i).name: program.leaf(i) for i in program.weights}
     arrays = {}
     for name, array in values.items():
-        if name not in leaves:
-            message = f"`{program.name}` has no weight `{name}`"
-            raise fail("E324", message, help=did_you_mean(name, leaves))
+        check_known(name, leaves, "E324", f"`{program.name}` has no weight `{name}`")
         t, value = leaves[name].type, array if hasattr(array, "dtype") else np.asarray(array)
         given = DTYPE_NAMES.get(value.dtype.name, value.dtype.name)
         if tuple(value.shape) != t.shape or given != t.dtype:

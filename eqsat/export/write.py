@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat.export.plan import WEIGHTS, Exported, OpaqueFunction, Plan, plan_program, plan_schedule
 from eqsat.export.timeline import VIEWERS
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, did_you_mean, fail
 from eqsat.model.egraph import EGraph, ENode
 from eqsat.model.files import write_aside
 from eqsat.model.leaves import Leaf
@@ -124,8 +124,7 @@ def export(
 
 def check_word(what: str, word: str, words: Sequence[str]) -> None:
     """EqsatError E383 unless the word is one of these."""
-    if word not in words:
-        raise fail("E383", f"no {what} `{word}`", help=did_you_mean(word, words))
+    check_known(word, words, "E383", f"no {what} `{word}`")
 
 
 def check_sizes(name: str, sizes: Mapping[str, int], asked: Mapping[str, int]) -> None:
