@@ -143,8 +143,8 @@ class Figures(JsonRecord):
     refused: str | None = None
     refused_dispatches: tuple[RefusedDispatch, ...] = ()
 
-    def is_better(self, other: Figures, count: str) -> bool:
-        """Whether it surely has less of a count than the other one.
+    def is_better(self, other: Figures, count: str, *, or_equal: bool = False) -> bool:
+        """Whether it surely has less of a count than the other one, or no more.
 
         Kernels without cycles may take any time: an answer is better only if the other one has all
         of those that it has.
@@ -154,7 +154,8 @@ class Figures(JsonRecord):
             return False
         if other.refused is not None or theirs is None:
             return True
-        return amount < theirs and not (count == "cycles" and self.has_more_unknown(other))
+        is_less = amount <= theirs if or_equal else amount < theirs
+        return is_less and not (count == "cycles" and self.has_more_unknown(other))
 
     def has_more_unknown(self, other: Figures) -> bool:
         """Whether a kernel without cycles is none that the other one has, too.
