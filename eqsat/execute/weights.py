@@ -19,7 +19,7 @@ from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.ops.builtin.layouts import pack
 from eqsat.ops.meaning.elements import DTYPE_NAMES
-from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.programs import evaluate_node, weight_arrays
 
 _MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
 READABLE = 160  # longer derivations are named by their hash
@@ -77,7 +77,7 @@ def pack_weights(
     import jax
     from jax.core import Tracer
 
-    leaves, functions = _leaves(schedule.program, weights), opaque or {}
+    leaves, functions = weight_arrays(schedule.program, weights), opaque or {}
     fixed = {i: x for i, x in leaves.items() if not isinstance(x, Tracer)}
     first = _computable(schedule, fixed)
     residents = resident(schedule)
@@ -137,16 +137,6 @@ def _computable(schedule: Schedule, leaves: Mapping[int, Any]) -> list[int]:
         if i in leaves or (n.op != "weight" and computable.issuperset(n.operands)):
             computable.add(i)
     return sorted(computable)
-
-
-def _leaves(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
-    arrays = {}
-    for i in program.weights:
-        leaf = program.leaf(i)
-        if leaf.key not in weights:
-            raise fail("E503", f"weight `{leaf.name}` ({leaf.key}) has no array")
-        arrays[i] = weights[leaf.key]
-    return arrays
 
 
 def _run(
