@@ -25,8 +25,8 @@ from eqsat.lang.programs import parse_program
 from eqsat.model import filecache
 from eqsat.model.deadline import Stop
 from eqsat.model.diag import EqsatError
+from eqsat.model.files import is_private
 from eqsat.run import Run, answers
-from eqsat.run.marks import is_private
 
 TEXT = """program kept
 input x: f32[8, 16]

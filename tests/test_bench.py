@@ -8,7 +8,6 @@ import pytest
 
 import eqsat
 from eqsat.cli import run as cli
-from eqsat.execute import timing
 from eqsat.lab.bench import bench, work_key
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
@@ -47,7 +46,7 @@ def clock(monkeypatch) -> list[list[str]]:
         took = {name: 1e-3 * i for i, name in enumerate(sides, 1)}
         return 2, {name: [(s, s / 2)] * most for name, s in took.items()}
 
-    monkeypatch.setattr(timing, "interleave", interleave)
+    monkeypatch.setattr("eqsat.lab.bench.interleave", interleave)
     monkeypatch.setattr("eqsat.lab.bench.turns_of", lambda many: 5)
     return asked
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import eqsat
+from eqsat.model import files
 from eqsat.model.diag import EqsatError
 from eqsat.run import marks, saved
 from eqsat.run.convention import Convention
@@ -119,8 +120,8 @@ def test_a_folder_is_checked_once_by_each_code(folder: Path, tmp_path: Path, mon
     eqsat.load(folder)
     assert len(checks) == 2
     (tmp_path / "cache" / "checked").chmod(0o777)
-    marks.is_private.cache_clear()
+    files.is_private.cache_clear()
     with pytest.warns(eqsat.EqsatWarning if hasattr(eqsat, "EqsatWarning") else Warning):
         eqsat.load(folder)
-    marks.is_private.cache_clear()
+    files.is_private.cache_clear()
     assert len(checks) == 3

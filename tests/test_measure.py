@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, float]], No
             took = {name: seconds.get(name, 1.0) for name in sides}
             return 1, {name: [(s, s)] * 30 for name, s in took.items()}
 
-        monkeypatch.setattr(timing, "interleave", interleave)
+        monkeypatch.setattr("eqsat.run.contenders.interleave", interleave)
 
     return given
 
@@ -106,7 +106,7 @@ def test_the_chosen_one_stays_where_nothing_is_surely_faster(
     def interleave(sides: Mapping[str, Any]) -> Any:
         return 1, {n: noisy if n != "chosen" else [(1.0, 1.0)] * 30 for n in sides}
 
-    monkeypatch.setattr(timing, "interleave", interleave)
+    monkeypatch.setattr("eqsat.run.contenders.interleave", interleave)
     run = eqsat.optimize(layer, X, measure=3, **OPTIONS)
     assert run.measured is not None
     assert run.measured.kept == 0

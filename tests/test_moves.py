@@ -226,7 +226,8 @@ def test_every_function_is_in_its_table(module):
     known = {f.meaning for f in module.FUNCTIONS.values()}
     makers = {
         moves.pad_of, moves.slice_of, moves.concat_of, moves.gather_of,
-        moves.unless_identity, moves.pad_value, layout.moves_units_only, layout.keeps_order,
+        moves.unless_identity, moves.pad_value, moves.slice_along, crossing.unless_sorted,
+        layout.moves_units_only, layout.keeps_order,
         layout.reassociation, layout.large_groups, layout.whole_tiles, layout.pack_reshape,
         layout.unpack_reshape, layout.make_layout, layout.tile_domain, layout.positions,
         layout.induced, layout.common_dims, relayout.block_order, relayout.order_of_elements,

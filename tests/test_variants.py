@@ -11,7 +11,6 @@ from runnable import WIDEST, needs
 
 import eqsat
 from eqsat.cli import run as cli
-from eqsat.execute import timing
 from eqsat.lab.variants import bench_plans, evenly, priced_plans
 from eqsat.lang.programs import parse_program
 from eqsat.model.diag import EqsatError
@@ -45,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
         took = {name: 1e-3 * (len(sides) - i) for i, name in enumerate(sides)}
         return 2, {name: [(s, s / 2)] * most for name, s in took.items()}
 
-    monkeypatch.setattr(timing, "interleave", interleave)
+    monkeypatch.setattr("eqsat.lab.bench.interleave", interleave)
     monkeypatch.setattr("eqsat.lab.variants.turns_of", lambda many: 5)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.model.deadline import elapsed, gc_paused
 from eqsat.model.diag import EqsatError, fail
@@ -27,11 +27,6 @@ from eqsat.report.formatting import goal_text
 from eqsat.report.names import rules_in_result
 from eqsat.run import Run, RunUse
 from eqsat.run.phases import at_sizes, searched, with_schedules
-
-if TYPE_CHECKING:
-    pass
-    from eqsat.report.compare import Comparison
-    from eqsat.run import Run
 
 
 def searched_again(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eqsat.model.deadline import elapsed, gc_paused
-
-if TYPE_CHECKING:
-    from eqsat.model.deadline import Stop
+from eqsat.model.deadline import Stop, elapsed, gc_paused
 
 
 def extract_egraph(

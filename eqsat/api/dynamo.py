@@ -25,7 +25,7 @@ from eqsat.frontends.torchgraph import (
     tensor_of,
     torch_module,
 )
-from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, did_you_mean, fail
+from eqsat.model.diag import Diagnostic, EqsatError, EqsatWarning, check_known, fail
 from eqsat.run import Run
 
 Pure = Callable[..., Sequence[Any]]  # tensors → results, nothing changed
@@ -57,9 +57,7 @@ def compile_graph(
     check_options(check, race)
     parameters = set(inspect.signature(optimize).parameters)
     for name in settings:
-        if name not in parameters:
-            message = f'the backend "eqsat" has no option `{name}`'
-            raise fail("E400", message, help=did_you_mean(name, parameters))
+        check_known(name, parameters, "E400", f'the backend "eqsat" has no option `{name}`')
 
     search = Searching(settings, (check, race))
     try:

@@ -6,20 +6,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.api.optimization import goals_asked, optimize
 from eqsat.api.reading import source_of
+from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
+from eqsat.model.program import Program
 from eqsat.model.selection import GoalRequest
+from eqsat.report.footprint import FootprintReport
 from eqsat.run import Run
 from eqsat.run.artefact import check_place, written_whole
-
-if TYPE_CHECKING:
-    from eqsat.frontends.source import Source
-    from eqsat.model.program import Program
-    from eqsat.report.footprint import FootprintReport
 
 FILE = "footprint.json"
 QUICKEST = ("time", "memory", "resident")
@@ -38,33 +36,10 @@ NOTHING_ADMISSIBLE = 3  # exit code of an error
 
 
 @dataclass(frozen=True)
-class Footprints:
+class Footprints(FootprintReport):
     """A run per way in which weights come; None where nothing is admissible."""
 
-    program: str
-    target: str
-    weight_bytes: int
     runs: dict[str, Run | None]
-
-    def to_text(self) -> str:
-        """X, Y, 2Y and X + 2Y, and a line per way."""
-        from eqsat.report.footprint import footprint_text
-
-        return footprint_text(self.told())
-
-    __str__ = to_text
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `--output-format json` prints."""
-        from eqsat.report.footprint import footprint_json
-
-        return footprint_json(self.told())
-
-    def told(self) -> FootprintReport:
-        """The plain values that the report reads."""
-        from eqsat.report.footprint import FootprintReport
-
-        return FootprintReport(self.program, self.target, self.weight_bytes, self.runs)
 
     def save(self, folder: str | Path) -> Path:
         """footprint.json and a run per way, named after it; EqsatError E309, E407 as of a run."""
@@ -123,6 +98,3 @@ def footprint(
     if found is None:
         raise refused[0]
     return Footprints(source.program.name, found.target.name, source.program.weight_bytes, runs)
-
-
-__all__: Sequence[str] = ("Footprints", "footprint")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -18,7 +18,7 @@ from eqsat.api.borders import ALL, PLAIN, is_about_orders
 from eqsat.api.optimization import DEFAULT_GOALS, DEFAULT_TARGET, optimize
 from eqsat.api.reading import shape_of
 from eqsat.model.deadline import Stop
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
 from eqsat.model.target import Target
 from eqsat.run import Run
 from eqsat.run.marks import agreed_before, note_agreement
@@ -112,13 +112,8 @@ def jit(
 
     parameters = set(inspect.signature(optimize).parameters)
     for name in options:
-        if name not in parameters:
-            raise fail(
-                "E400", f"`eqsat.jit` has no option `{name}`", help=did_you_mean(name, parameters)
-            )
-    if derivatives not in DERIVATIVES:
-        message = f"no derivatives `{derivatives}`"
-        raise fail("E400", message, help=did_you_mean(derivatives, DERIVATIVES))
+        check_known(name, parameters, "E400", f"`eqsat.jit` has no option `{name}`")
+    check_known(derivatives, DERIVATIVES, "E400", f"no derivatives `{derivatives}`")
     _check_layouts(options.get("layouts"))
     check_options(check, race)
     donated = tuple(donate)
@@ -163,9 +158,8 @@ def _check_named(function: Callable[..., Any], donate: Sequence[str]) -> None:
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
     for name in donate:
-        if name not in parameters:
-            message = f"`donate` names `{name}`, which is no argument of the function"
-            raise fail("E324", message, help=did_you_mean(name, parameters))
+        message = f"`donate` names `{name}`, which is no argument of the function"
+        check_known(name, parameters, "E324", message)
 
 
 @dataclass(frozen=True)
@@ -263,19 +257,15 @@ def _answer(
     return jitted if packing is None else with_placing(packing)
 
 
+@dataclass(eq=False)
 class Searches:
     """A function and the runs made for it, one per set of argument shapes."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        options: dict[str, Any],
-        donate: tuple[str, ...] = (),
-        verbose: bool = False,
-    ):
-        self.function = function
-        self.options, self.donate, self.verbose = options, donate, verbose
-        self.runs: dict[Any, Run] = {}
+    function: Callable[..., Any]
+    options: dict[str, Any]
+    donate: tuple[str, ...] = ()
+    verbose: bool = False
+    runs: dict[Any, Run] = field(init=False, default_factory=dict)
 
     def optimize(self, *args: Any, **kwargs: Any) -> Run:
         """The run behind a call with these arguments (arrays or `jax.ShapeDtypeStruct`).

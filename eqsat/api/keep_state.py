@@ -6,7 +6,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from eqsat.api.borders import (
     Request,
@@ -19,18 +21,16 @@ from eqsat.api.optimization import optimize
 from eqsat.api.reading import source_of
 from eqsat.frontends.source import Source
 from eqsat.frontends.sourceborders import fixed_in, held_at, name_of, type_of
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, did_you_mean, fail
 from eqsat.model.layout import Border, Free, Held, Layout
 from eqsat.model.leaves import Leaf
+from eqsat.model.printed import Printed
 from eqsat.model.program import Builder, Program
+from eqsat.ops.builtin.layouts import pack, unpack
 from eqsat.ops.programs.binding import first_name
 from eqsat.ops.programs.border_layouts import demanded, put_in, refuse_other, taken_out
+from eqsat.report.state import StateReport, StateRow, state_json, state_text
 from eqsat.run import Run
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from eqsat.report.state import StateReport, StateRow
 
 MOST = 12  # layouts that are tried alone
 MOST_TOGETHER = 24  # combinations of them; beyond, one is changed at a time
@@ -65,8 +65,6 @@ class Alternative:
 
     def told(self) -> StateRow:
         """The plain values that the report reads."""
-        from eqsat.report.state import StateRow
-
         layouts = {t.name: layout for t, layout in self.layouts.items()}
         return StateRow(layouts, self.run, self.caller_ps)
 
@@ -86,7 +84,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(Printed):
     """All choices that were tried, the plain one first; ties are named as the program's inputs.
 
     combinations: how many choices there are.
@@ -104,46 +102,31 @@ class Kept:
 
     def pack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A plain state as the best run takes it, for the first call."""
-        from eqsat.ops.builtin.layouts import pack
-
         return self._turned(name, array, pack)
 
     def unpack(self, name: str, array: Any) -> np.ndarray[Any, Any]:
         """A state that the best run returned as a plain array, after the last call."""
-        from eqsat.ops.builtin.layouts import unpack
-
         return self._turned(name, array, unpack)
 
     def _turned(
         self, name: str, array: Any, turn: Callable[[Layout, Any], Any]
     ) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         ties = {t.name: t for t in self.ties}
-        if name not in ties:
-            raise fail("E397", f"no state named `{name}`", help=did_you_mean(name, ties))
+        check_known(name, ties, "E397", f"no state named `{name}`")
         layout = self.best.layouts.get(ties[name])
         value = np.asarray(array)
         return value if layout is None else turn(layout, value)
 
     def to_text(self) -> str:
         """A line per alternative: its price, and the difference to the plain one."""
-        from eqsat.report.state import state_text
-
         return state_text(self.told())
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
-        from eqsat.report.state import state_json
-
         return state_json(self.told())
 
     def told(self) -> StateReport:
         """The plain values that the report reads."""
-        from eqsat.report.state import StateReport
-
         rows = tuple(a.told() for a in self.alternatives)
         program = self.alternatives[0].run.program
         types = {t.name: type_of(program, t.borders[0]) for t in self.ties}
@@ -371,6 +354,3 @@ def _check(program: Program, name: str, inputs: list[int], results: list[int]) -
             "state `{}` comes as {} and goes as {}".format(name, *texts),
             help="a state's result has the types of its argument, in the same order",
         )
-
-
-__all__: Sequence[str] = ("Alternative", "Kept", "Tie", "keep_state")

@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.api.borders import Asks, fixed_orders, name_donated, read_orders, with_layouts
 from eqsat.api.reading import read_spec, source_of
+from eqsat.execute.compilers.ask import need_compiler
 from eqsat.frontends.source import Source
-from eqsat.model.deadline import OutOfTime, gc_paused, until
+from eqsat.hunt.findings import check_rules
+from eqsat.lang.owntarget import warn_if_elsewhere
+from eqsat.lang.units import budget_of
+from eqsat.model.deadline import OutOfTime, Stop, gc_paused, until
 from eqsat.model.devices import DeviceMap
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.model.equalities import Family
@@ -28,6 +32,8 @@ from eqsat.model.progress import Progress, heard, phase, timed
 from eqsat.model.rules import RuleCheck, RuleSet
 from eqsat.model.selection import EXTRACTORS, GoalRequest
 from eqsat.model.target import Target
+from eqsat.ops.programs.placement import put_on_devices, refuse_transfers
+from eqsat.ops.targets.kernels import check_precisions
 from eqsat.ops.targets.rows import PADDED_ROWS, concerns_rows
 from eqsat.report.text import log_phase
 from eqsat.run import Run, answers
@@ -35,9 +41,6 @@ from eqsat.run.checked import checked
 from eqsat.run.contenders import measured, slower_in_orders
 from eqsat.run.orders import searched_in_orders
 from eqsat.run.phases import Listener, at_sizes, progress_of, sized_source
-
-if TYPE_CHECKING:
-    from eqsat.model.deadline import Stop
 
 DEFAULT_TARGET = "auto"
 DEFAULT_GOALS = ("time", "memory", "dispatches")
@@ -55,8 +58,6 @@ def machine_asked(
     what: str | Path | Target, devices: DeviceMap | None, settings: Sequence[str]
 ) -> Target:
     """The target, or the targets of a map of devices as one, with the settings applied."""
-    from eqsat.lang.owntarget import warn_if_elsewhere
-
     if devices is not None:
         from eqsat.lang.devices import machine
 
@@ -82,8 +83,6 @@ def device_map(devices: str | Path | DeviceMap | None) -> DeviceMap | None:
 
 def placed_on(program: Program, devices: DeviceMap | None) -> Program:
     """The program with a transfer at every border between devices."""
-    from eqsat.ops.programs.placement import put_on_devices, refuse_transfers
-
     if devices is None:
         refuse_transfers(program)
         return program
@@ -91,8 +90,6 @@ def placed_on(program: Program, devices: DeviceMap | None) -> Program:
 
 
 def budgeted(machine: Target, budget: Mapping[str, int | str]) -> Target:
-    from eqsat.lang.units import budget_of
-
     asked_for = {g: budget_of(g, v, f"the budget of {g}") for g, v in budget.items()}
     merged = dict(machine.budget) | asked_for
     options = {f"budget.{goal}": f"--budget {goal}" for goal in budget}
@@ -156,8 +153,6 @@ def target(name_or_file: str | Path) -> Target:
 
 def rules_checked(ruleset: RuleSet, unchecked: bool, seconds: dict[str, float | None]) -> RuleCheck:
     """Which rules are known; a hunt is a phase of its own, as it happens once per machine."""
-    from eqsat.hunt.findings import check_rules
-
     with timed(took := {}, "hunt"):
         check = check_rules(ruleset, unchecked)
     if check.hunted or check.no_instance:
@@ -186,8 +181,6 @@ def check_oracle(target: Target) -> None:
             "E465", f"target {target.name} names no compiler to ask",
             help="add `oracle: libtpu v5e` to the target, or `--set oracle='libtpu v5e'`",
         )  # fmt: skip
-    from eqsat.execute.compilers.ask import need_compiler
-
     need_compiler(parse_oracle(target.oracle))
 
 
@@ -306,8 +299,6 @@ def optimize(
     check_words(stop_after, extractor, measure, check_compile)
     bounds = Limits.of(limits)
     with timed(seconds, "read"), gc_paused():
-        from eqsat.ops.targets.kernels import check_precisions
-
         source = source_of(function_or_program, example_args, keywords or {}, weights)
         places = device_map(devices)
         machine = machine_asked(target, places, settings)

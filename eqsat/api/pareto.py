@@ -9,25 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat.api.optimization import DEFAULT_GOALS, optimize
-from eqsat.model.deadline import elapsed
+from eqsat.model.deadline import Stop, elapsed
 from eqsat.model.diag import fail
 from eqsat.model.files import write_text
+from eqsat.model.printed import Printed
+from eqsat.model.program import Program
 from eqsat.model.progress import heard, phase
 from eqsat.model.selection import Selection
+from eqsat.report.facts import schedule_figures
 from eqsat.run import Run, RunUse
 from eqsat.run.artefact import check_place, written_whole
 from eqsat.run.phases import Listener, progress_of, with_schedules
 
 if TYPE_CHECKING:
-    from eqsat.model.deadline import Stop
-    from eqsat.model.program import Program
     from eqsat.report.pareto import FrontReport
 
 FILE, PAGE = "pareto.json", "pareto.html"
 
 
 @dataclass(frozen=True)
-class Front:
+class Front(Printed):
     """The points found, best by the first goal first; the budget of each is its own values.
 
     `at_least` points exist; `complete` says that these are all, proven. stop: complete | points
@@ -48,8 +49,6 @@ class Front:
 
         return front_text(self.told())
 
-    __str__ = to_text
-
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
         from eqsat.report.pareto import front_json
@@ -64,7 +63,6 @@ class Front:
 
     def told(self) -> FrontReport:
         """The plain values that the reports read."""
-        from eqsat.report.facts import schedule_figures
         from eqsat.report.pareto import FrontReport
 
         before = self.whole.baseline_schedule
@@ -161,6 +159,3 @@ def _point(run: Run, selection: Selection, number: int, others: tuple[str, ...])
     seconds = dict(run.seconds) | {"extract": selection.seconds}
     stages = {"target": target, "selection": selection, "baseline": baseline, "seconds": seconds}
     return with_schedules(replace(run, **stages, use=RunUse(dict(run.use.weights))))
-
-
-__all__: Sequence[str] = ("Front", "pareto")

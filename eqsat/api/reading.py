@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from eqsat.execute.draw import drawn_weights
+from eqsat.frontends.onnxgraph.opensizes import read_sized
 from eqsat.frontends.source import Source
 from eqsat.frontends.torchgraph import is_exported, is_module, read_exported
 from eqsat.model.diag import EqsatError, Span, did_you_mean, fail
@@ -108,8 +112,6 @@ def _from_text(path: Path, sizes: Mapping[str, int] | None) -> Source:
 
 
 def _from_onnx(path: Path, sizes: Mapping[str, int] | None) -> Source:
-    from eqsat.frontends.onnxgraph.opensizes import read_sized
-
     return read_sized(path, sizes)
 
 
@@ -193,8 +195,6 @@ def trace_function(
 
 
 def _array() -> type:
-    import numpy as np
-
     return np.ndarray
 
 
@@ -205,8 +205,6 @@ def _shapes_of(
     weights: tuple[str, ...],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with those named in `weights` replaced by their shapes."""
-    import inspect
-
     import jax
 
     if not weights:

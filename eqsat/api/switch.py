@@ -23,6 +23,7 @@ from eqsat.frontends.source import Source
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import write_text
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.selection import GoalResult, Selection
 from eqsat.model.sizeswitch import (
@@ -47,7 +48,7 @@ SAMPLES = 96  # sizes at which all programs are priced, at least
 
 # ---- the answer ----------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Switch:
+class Switch(Printed):
     """Programs for the sizes of a symbol, called as one function of flat inputs.
 
     programs: runs, each at a size at which it is the best; `table` says where which of them runs.
@@ -125,8 +126,6 @@ class Switch:
         from eqsat.report.switch import switch_text
 
         return switch_text(self.table, self.programs)
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--output-format json` prints."""
@@ -346,6 +345,3 @@ class _SizesSearch:
             self.name, sizes, self.goals, self.within, tuple(ranges), searches, prices
         )
         return Switch(table, tuple(self.runs[p] for p in used))
-
-
-__all__: Sequence[str] = ("Switch", "switch")

@@ -17,11 +17,13 @@ from eqsat.extract.selected import CutPart, graph_of_program, part_egraph, part_
 from eqsat.frontends.source import Source
 from eqsat.lang.units import budget_of
 from eqsat.model.deadline import elapsed
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 from eqsat.model.target import Target
 from eqsat.ops.programs.cutting import MARK, as_one_program, cut_out, part_numbers
 from eqsat.plan.planner import working_set
+from eqsat.report.formatting import bytes_text, goal_text
 from eqsat.run import Run, RunUse
 from eqsat.run.phases import PLACING_SECONDS, with_schedules
 
@@ -46,7 +48,7 @@ class Called:
 
 
 @dataclass(frozen=True)
-class Together:
+class Together(Printed):
     """The answer for all parts.
 
     runs: part → its run: schedule, explanation, executable. calls: part → how often it is called.
@@ -60,8 +62,7 @@ class Together:
     whole: Run
 
     def __getitem__(self, name: str) -> Run:
-        if name not in self.runs:
-            raise fail("E419", f"no part `{name}`", help=did_you_mean(name, self.runs))
+        check_known(name, self.runs, "E419", f"no part `{name}`")
         return self.runs[name]
 
     @property
@@ -93,8 +94,7 @@ class Together:
         by_part = {name: _weight_names(run) for name, run in self.runs.items()}
         every = set[str]().union(*by_part.values())
         for name in values:
-            if name not in every:
-                raise fail("E324", f"no part has a weight `{name}`", help=did_you_mean(name, every))
+            check_known(name, every, "E324", f"no part has a weight `{name}`")
         for part, run in self.runs.items():
             run.use_weights({k: v for k, v in values.items() if k in by_part[part]})
         self.share_weights()
@@ -120,8 +120,6 @@ class Together:
 
     def to_text(self) -> str:
         """A line per part: its calls and time; then the bytes of all weights."""
-        from eqsat.report.formatting import bytes_text, goal_text
-
         lines = []
         for name, run in self.runs.items():
             assert run.schedule is not None
@@ -130,8 +128,6 @@ class Together:
         total = goal_text("time", self.time_ps)
         lines.append(f"all calls: {total}; weights: {bytes_text(self.resident_bytes)}")
         return "\n".join(lines) + "\n"
-
-    __str__ = to_text
 
 
 def optimize_together(
@@ -270,6 +266,3 @@ def _part_run(
 
 def _weight_names(run: Run) -> set[str]:
     return {run.program.leaf(i).name for i in run.program.weights}
-
-
-__all__ = ["Called", "Together", "optimize_together"]

@@ -13,6 +13,7 @@ from eqsat.model.diag import EqsatError, did_you_mean, fail
 from eqsat.model.egraph import AT, ENode
 from eqsat.model.layout import ROW_MAJOR, Layout
 from eqsat.model.movement import Transpose
+from eqsat.model.printed import Printed
 from eqsat.model.selection import EXACT, NOT_ADMISSIBLE, Price, Question
 from eqsat.model.tensor import TensorType
 from eqsat.report.alternatives import price_text
@@ -22,6 +23,7 @@ from eqsat.report.finished import by_figures, claim_text, finished_stages
 from eqsat.report.formatting import delta_text, goal_text, table_text
 from eqsat.report.mesh import counts_text, mesh_claim
 from eqsat.report.names import Names, asked_value
+from eqsat.report.state import layout_word
 from eqsat.run import Run
 from eqsat.run.phases import schedule_of
 
@@ -31,7 +33,7 @@ GOALS = ("time", "memory", "dispatches")  # what is told of every answer
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Printed):
     """A run before and after a change, `asked`; `after` is None if there is no program then.
 
     notes: further remarks, a sentence each.
@@ -72,8 +74,6 @@ class WhatIf:
         if comparison is not None:
             lines += ["", *_differences(comparison)]
         return "\n".join(lines).rstrip() + "\n"
-
-    __str__ = to_text
 
     def _proof(self) -> str:
         assert self.after is not None
@@ -301,13 +301,7 @@ def _held(n: ENode) -> tuple[int, int, Layout] | None:
 
 def ways_text(layouts: Sequence[Layout]) -> str:
     """`pack(pos=[0, 1], …) or transpose(…)`; `row-major` for the program's own."""
-    return " or ".join(map(_one, layouts)) or ROW_MAJOR
-
-
-def _one(layout: Layout) -> str:
-    if not layout.tiles:
-        return f"transpose(perm={list(layout.outer)})"
-    return f"pack({layout.text('pack')})"
+    return " or ".join(map(layout_word, layouts)) or ROW_MAJOR
 
 
 def wanted(text: str, of: TensorType, names: Names, by_class: Known) -> list[int]:

@@ -12,9 +12,11 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
+from eqsat import __version__
 from eqsat.cli import alone, caches, experiment, files, look, measure, search, several, show
-from eqsat.cli.options import sort_into_panels
+from eqsat.cli.options import command_of, sort_into_panels
 from eqsat.cli.talk import (
     INTERRUPTED,
     KEPT,
@@ -44,8 +46,6 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from eqsat import __version__
-
         print(f"eqsat {__version__}")
         raise typer.Exit
 
@@ -53,8 +53,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Find the best program your rewrite rules can reach, and explain it."""
@@ -100,7 +99,7 @@ group_of = {
     name.replace("/", " "): group for group, names in GROUPS.items() for name in names.split()
 }
 for name, command in COMMANDS.items():
-    app.command(name, rich_help_panel=group_of.get(name))(command)
+    app.command(name, rich_help_panel=group_of.get(name))(command_of(command))
 
 
 def main() -> None:

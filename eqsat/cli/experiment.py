@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import KEPT, say, say_diagnostics, stops_at_once
-from eqsat.cli.terminal import live_line, on_screen
+from eqsat.cli.terminal import live_line
+from eqsat.model.deadline import Stop
+from eqsat.model.diag import fail
+from eqsat.report.formatting import count_text, table_text
 
 if TYPE_CHECKING:
     from eqsat.lab.discover.find import Ask, Discoveries
@@ -30,61 +34,43 @@ FOUND_SOMETHING = 1
 def experiment(
     file: Annotated[
         str,
-        typer.Argument(
+        Argument(
             autocompletion=completion.experiments, help="An experiment: a YAML file or a name."
         ),
     ],
-    row: Annotated[
-        list[str] | None, typer.Option("--row", help="Only this row, repeatable.")
-    ] = None,
+    talk: o.Talk,
+    row: Annotated[list[str] | None, Option(help="Only this row, repeatable.")] = None,
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder of the store, the results and the page.")
+        Path, Option("-o", "--out", help="Folder of the store, the results and the page.")
     ] = Path("results"),
     jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", min=1, help="The number of rows at a time, each in a process of its own."
-        ),
+        int, Option(min=1, help="The number of rows at a time, each in a process of its own.")
     ] = 1,
     dask: Annotated[
-        str,
-        typer.Option(
-            "--dask", metavar="ADDRESS", help="Run rows on the Dask cluster at this address."
-        ),
+        str, Option(metavar="ADDRESS", help="Run rows on the Dask cluster at this address.")
     ] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Run rows again that the store has.")
-    ] = False,
+    force: Annotated[bool, Option("--force", help="Run rows again that the store has.")] = False,
     screen: Annotated[
         bool,
-        typer.Option(
-            "--screen", help="Run rows of `ablate:` only if the rule they leave out matched."
-        ),
+        Option("--screen", help="Run rows of `ablate:` only if the rule they leave out matched."),
     ] = False,
-    target: Annotated[
-        str,
-        typer.Option("--target", help="This target in place of the experiment's only one."),
-    ] = "",
+    target: Annotated[str, Option(help="This target in place of the experiment's only one.")] = "",
     pivot: Annotated[
         str,
-        typer.Option(
-            "--pivot",
+        Option(
             metavar="ROWS,COLUMNS[,FIGURE]",
             help="Print a table of two keys: `program,rules`, `program,tile,measured` …",
         ),
     ] = "",
     pages: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--pages/--no-pages",
             help="Write a page for the run of each row, and one beside the best row of its program;"
             " if neither is given, for up to 60 rows.",
         ),
     ] = None,
     threads: o.Threads = 2,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Run the missing rows of an experiment; print its table, write its results and its page.
 
@@ -92,7 +78,7 @@ def experiment(
     again unless its program, rules, target or settings change. After Ctrl-C or a crash the same
     command goes on. Exit code 1 if a row is not as expected, or differs from the reference.
     """
-    board, keys = Board(quiet), pivot.split(",") if pivot else []
+    board, keys = Board(talk.quiet), pivot.split(",") if pivot else []
     if pivot and len(keys) not in (2, 3):
         raise typer.BadParameter("two keys and perhaps a figure: `program,rules,time_us`")
     with stops_at_once(watch=board):
@@ -108,42 +94,32 @@ def experiment(
                 out, rows=tuple(row or ()), jobs=jobs, dask=dask, force=force, screen=screen,
                 threads=threads, watcher=board,
             )  # fmt: skip
-    if keys and output_format is o.Format.text:
-        with on_screen():
-            print(results.pivot(*keys), end="")
-    elif output_format is o.Format.text:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-        with on_screen():
-            print(results.to_text(columns), end="")
-    else:
-        o.print_found(results, output_format)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    text = partial(results.pivot, *keys) if keys else partial(results.to_text, columns)
+    talk.show(results.to_json, text)
     every_row = results.whole([c.name for c in plan.plan.cells])
     paged = len(every_row.outcomes) <= MOST if pages is None else pages
     with stops_at_once(watch=board):
         written, (_, undrawn) = every_row.write(out, pages=paged), every_row.drawn
     if undrawn is not None:
-        say_diagnostics([undrawn], output_format is o.Format.json)
-    if not quiet:
-        say("\n".join(f"wrote {path}" for path in written))
+        say_diagnostics([undrawn], talk.as_json)
+    talk.say("\n".join(f"wrote {path}" for path in written))
     problems = results.problems()
     if problems:
-        say_diagnostics(problems, output_format is o.Format.json)
+        say_diagnostics(problems, talk.as_json)
     return FOUND_SOMETHING if problems else 0
 
 
 def query(
     store: Annotated[
         Path,
-        typer.Argument(
-            help="The folder of a store, its file, or the JSON results of an experiment."
-        ),
+        Argument(help="The folder of a store, its file, or the JSON results of an experiment."),
     ],
+    printed: o.Output,
     sql: Annotated[
-        str, typer.Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
+        str, Argument(help="A SELECT over the tables; `eqsat query DIR` lists them.")
     ] = "",
-    csv_: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
+    csv_: Annotated[bool, Option("--csv", help="Print comma-separated values.")] = False,
 ) -> int:
     """Query the store of experiments: print the result of a SELECT, or the tables and columns.
 
@@ -157,14 +133,12 @@ def query(
     if csv_:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([columns, *rows])
-    elif output_format is o.Format.json:
-        print(json.dumps([dict(zip(columns, r, strict=True)) for r in rows]))
-    else:
-        from eqsat.report.formatting import table_text
-
-        texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
-        with on_screen():
-            print(table_text(columns, texts), end="")
+        return 0
+    texts = [tuple("" if v is None else str(v) for v in r) for r in rows]
+    printed.show(
+        lambda: [dict(zip(columns, r, strict=True)) for r in rows],
+        lambda: table_text(columns, texts),
+    )
     return 0
 
 
@@ -211,8 +185,6 @@ class Board:
     @property
     def line(self) -> str:
         """`5 of 36 rows done, 2 running, about 40 s left; ROW: candidates, 3.1 s of 60 s: …`."""
-        from eqsat.report.formatting import count_text
-
         text = f"{self.reused + self.computed} of {count_text(self.rows, 'row')} done"
         text += f", {len(self.running)} running" if self.running else ""
         if self.computed and (left := self.rows - self.reused - self.computed):
@@ -243,10 +215,10 @@ SECONDS = 60.0
 
 
 def discover(
+    talk: o.Talk,
     ops: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ops",
+        Option(
             metavar="NAMES",
             help="The ops of terms, with commas or repeatable: `matmul,sum,slice`;"
             " docs/discover.md lists them.",
@@ -254,43 +226,31 @@ def discover(
     ] = None,
     rules: o.Rules = None,
     without: o.Without = None,
-    leaves: Annotated[
-        int, typer.Option("--leaves", help="The most operands of a term: 1 to 4.")
-    ] = 2,
-    size: Annotated[int, typer.Option("--size", help="The most ops of a term: 1 to 5.")] = 3,
+    leaves: Annotated[int, Option(help="The most operands of a term: 1 to 4.")] = 2,
+    size: Annotated[int, Option(help="The most ops of a term: 1 to 5.")] = 3,
     programs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--programs",
-            metavar="PROGRAM",
-            help="Rank proposals by their gain on this program, repeatable.",
-        ),
+        Option(metavar="PROGRAM", help="Rank proposals by their gain on this program, repeatable."),
     ] = None,
     target: o.TargetName = "reference",
     limit: Annotated[
         list[str] | None,
-        typer.Option(
-            "--limit",
+        Option(
             metavar="KEY=N",
             help="`seconds=60` for all of it; `nodes=20000`, `rounds=10`, `matches=50000` of"
             " each proof; repeatable.",
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the proposed rules to this YAML file.")
+        Path | None, Option("-o", "--out", help="Write the proposed rules to this YAML file.")
     ] = None,
     seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Find small equalities that the rules do not prove, and propose them as hunted rules.
 
     Terms over a few operands are enumerated, those with equal values are put into one e-graph, and
     pairs that the rules do not unite become rules with examples. Ctrl-C keeps what was found.
     """
-    from eqsat.model.deadline import Stop
-
     stop = Stop()
     wish = _wish(ops, leaves, size, limit, seed)
     _check_place(out)
@@ -306,12 +266,8 @@ def discover(
         discovery = find(wish, ruleset, load_target(target), tuple(programs or ()), stop)
     if out is not None:
         out.write_text(discovery.file(f"found/{_set_name(out)}"), encoding="utf-8")
-    if output_format is o.Format.json:
-        print(json.dumps(discovery.to_json()))
-    else:
-        with on_screen():
-            print(_table(discovery), end="")
-    if not quiet:
+    talk.show(discovery.to_json, lambda: _table(discovery))
+    if not talk.quiet:
         _talk(discovery, out)
     return KEPT if discovery.stop == "interrupted" else 0
 
@@ -328,8 +284,6 @@ def _wish(ops: list[str] | None, leaves: int, size: int, limit: list[str] | None
 
 def _check_place(out: Path | None) -> None:
     """EqsatError (E418) if the rules could not be written there when they are found."""
-    from eqsat.model.diag import fail
-
     if out is None:
         return
     if out.suffix != ".yaml":
@@ -345,8 +299,6 @@ def _set_name(out: Path) -> str:
 
 
 def _table(discovery: Discoveries) -> str:
-    from eqsat.report.formatting import table_text
-
     columns = ("rule", "says", "work", "sizes", "matches", "gain")
     rows = []
     for r in discovery.rows():

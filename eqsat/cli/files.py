@@ -10,12 +10,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
+import eqsat
 from eqsat.cli import options as o
-from eqsat.cli.talk import say, say_diagnostics
-from eqsat.cli.terminal import on_screen, painted
+from eqsat.cli.talk import say_diagnostics
+from eqsat.cli.terminal import painted
 from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail, sort_diagnostics
+from eqsat.plugins import find_names, plugged_in
+from eqsat.report.formatting import table_text
 
 if TYPE_CHECKING:
     from eqsat.hunt.findings import Findings
@@ -50,22 +53,17 @@ class FileFormat(StrEnum):
 def check_files(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
+        Argument(help="Rule sets, targets, experiments, `.eqs`, saved runs, or folders."),
     ],
+    talk: o.Talk,
     test: Annotated[
-        bool,
-        typer.Option("--test", help="Run the examples of rules, and hunt for counterexamples."),
+        bool, Option("--test", help="Run the examples of rules, and hunt for counterexamples.")
     ] = False,
-    instances: Annotated[
-        int, typer.Option("--instances", min=1, help="With --test: matches tried of each rule.")
-    ] = 200,
+    instances: Annotated[int, Option(min=1, help="With --test: matches tried of each rule.")] = 200,
     target: Annotated[
-        str | None,
-        typer.Option("--target", help="Check saved runs against this target, not their own."),
+        str | None, Option(help="Check saved runs against this target, not their own.")
     ] = None,
     seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
     """Validate files and the schedules of saved runs; print all problems of all of them.
@@ -91,31 +89,28 @@ def check_files(
         except EqsatError as error:
             broken += error.diagnostics
     problems = sort_diagnostics(dict.fromkeys(broken + failed))
-    as_json = output_format is o.Format.json
-    if quiet and problems:
-        say_diagnostics(problems, as_json)
-    for d in () if quiet else problems:
-        print(json.dumps(d.to_json()) if as_json else f"{painted(d.full(), sys.stdout)}\n")
-    if verbose and hunted and output_format is o.Format.text:
+    if talk.quiet and problems:
+        say_diagnostics(problems, talk.as_json)
+    for d in () if talk.quiet else problems:
+        print(json.dumps(d.to_json()) if talk.as_json else f"{painted(d.full(), sys.stdout)}\n")
+    if verbose and hunted and not talk.as_json:
         print(_hunt_table(hunted))
     errors = [d for d in problems if d.severity == "error"]
-    if not quiet:
-        say(f"checked {len(paths)} file(s): {len(errors) or 'no'} problem(s)")
+    talk.say(f"checked {len(paths)} file(s): {len(errors) or 'no'} problem(s)")
     if broken:
         return 2
     return 1 if errors else 0
 
 
 def list_(
-    what: Annotated[What, typer.Argument(help="What to list.")],
+    what: Annotated[What, Argument(help="What to list.")],
+    printed: o.Output,
     names: Annotated[
-        str, typer.Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
+        str, Argument(help="Only these: `fold-*`, `*transpose*`.", metavar="GLOB")
     ] = "*",
     notation: Annotated[
-        bool, typer.Option("--notation", help="Of rules: each as one line of algebra.")
+        bool, Option("--notation", help="Of rules: each as one line of algebra.")
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """List rules, rule sets, targets, ops, functions of rules, passes, or programs, a line each."""
     if notation and what is not What.rules:
@@ -126,20 +121,16 @@ def list_(
     if not rows:
         hint = did_you_mean(names, [row[0] for row in every], f"eqsat list {what.value}")
         raise fail("E400", f"no name of {what.value} is like `{names}`", help=hint)
-    if output_format is o.Format.json:
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows]))
-        return 0
-    from eqsat.report.formatting import table_text
-
-    with on_screen():
-        print(table_text(columns, rows), end="")
+    printed.show(
+        lambda: [dict(zip(columns, row, strict=True)) for row in rows],
+        lambda: table_text(columns, rows),
+    )
     return 0
 
 
 def schema(
-    what: Annotated[FileFormat, typer.Argument(help="Which format.")],
+    what: Annotated[FileFormat, Argument(help="Which format.")],
     output_format: o.OutputFormat = o.Format.json,
-    verbose: o.Verbose = False,
 ) -> int:
     """Print the JSON schema of a YAML format, for editors."""
     from eqsat.lang.schema import schema as schema_of
@@ -177,7 +168,6 @@ def _schedule_faults(folder: Path, target: str | None) -> list[Diagnostic]:
 
     EqsatError E314 if its stages do not follow from its e-graph.
     """
-    import eqsat
     from eqsat.run.saved import stage_faults, stages_of
     from eqsat.schedule import faults
 
@@ -250,8 +240,6 @@ def _failures(ruleset: RuleSet, hunted: list[Findings]) -> list[Diagnostic]:
 
 def _hunt_table(hunted: list[Findings]) -> str:
     """A line per rule: what it was tried on, and how often each condition was met and missed."""
-    from eqsat.report.formatting import table_text
-
     columns = ("rule", "instances", "padded", "refused", "conditions met/missed")
     rows = []
     for f in hunted:
@@ -297,7 +285,6 @@ def _notations() -> tuple[Row, list[Row]]:
 
 def _sets() -> tuple[Row, list[Row]]:
     from eqsat.lang.rulesets import load_ruleset
-    from eqsat.plugins import find_names
 
     sets = [(n, load_ruleset(n)) for n in find_names("rules", ".yaml")]
     return ("set", "rules", "doc"), [(n, _count(s), s.doc) for n, s in sets]
@@ -311,7 +298,6 @@ def _count(of: RuleSet) -> str:
 
 def _targets() -> tuple[Row, list[Row]]:
     from eqsat.lang.targets import load_target
-    from eqsat.plugins import find_names
 
     targets = [(n, load_target(n)) for n in find_names("targets", ".yaml")]
     return ("target", "executor", "doc"), [(n, t.executor, t.doc) for n, t in targets]
@@ -320,7 +306,6 @@ def _targets() -> tuple[Row, list[Row]]:
 def _executors() -> tuple[Row, list[Row]]:
     from eqsat.execute.executors import find_executor
     from eqsat.model.executor import BUILT_IN
-    from eqsat.plugins import plugged_in
 
     executors = [find_executor(name) for name in sorted({*BUILT_IN, *plugged_in("executors")})]
     return ("executor", "doc", "plan"), [(e.name, e.doc, e.plan) for e in executors]
@@ -363,7 +348,6 @@ def _programs() -> tuple[Row, list[Row]]:
 def shipped_programs() -> list[Row]:
     """Programs on the search path: name and file."""
     from eqsat.lang.experiments import PROGRAM_SUFFIXES
-    from eqsat.plugins import find_names
 
     rows: list[Row] = []
     for suffix in PROGRAM_SUFFIXES:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+import eqsat
 from eqsat.cli import completion
 from eqsat.cli import options as o
 from eqsat.cli.talk import say, stops_at_once
-from eqsat.cli.terminal import on_screen
+from eqsat.model.diag import fail
+from eqsat.report.formatting import table_text
 
 if TYPE_CHECKING:
     from eqsat.api import Run
@@ -35,26 +36,19 @@ class Sort(StrEnum):
 def compare(
     a: o.RunFolder,
     b: o.RunFolder,
+    printed: o.Output,
     flip: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--flip",
             help="Search again with one thing changed at a time (a rule, a key of the target, a"
             " budget, the goals): which change makes a choice of A that of B?",
         ),
     ] = False,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all these searches: `60s`.")
-    ] = "60s",
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Write the comparison as an HTML page here.")
-    ] = None,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
+    time_limit: Annotated[str, Option(help="CPU time for all these searches: `60s`.")] = "60s",
+    page: Annotated[Path | None, Option(help="Write the comparison as an HTML page here.")] = None,
 ) -> int:
     """Compare two runs: each difference with its time and bytes, and the rules behind it."""
-    import eqsat
-
     limit = o.seconds(time_limit)
     runs = o.load_run(a), o.load_run(b)
     with stops_at_once():
@@ -63,23 +57,24 @@ def compare(
         from eqsat.report.compare.page import write_comparison
 
         say(f"page: file://{write_comparison(comparison, page).resolve()}")
-    o.print_found(comparison, output_format)
+    printed.found(comparison)
     return 0
 
 
 def explain(
     what: Annotated[
         str,
-        typer.Argument(
+        Argument(
             autocompletion=completion.runs, help="The folder of a run, or an error code: `E020`."
         ),
     ],
+    printed: o.Output,
     value: Annotated[
-        str | None, typer.Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
+        str | None, Argument(help="A value as `eqsat show DIR canonical` names it: `%3`.")
     ] = None,
     price: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--price/--no-price",
             help="Search again for the price of each alternative; the default is to do so only if a"
             " value is named.",
@@ -87,25 +82,17 @@ def explain(
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            "--without",
-            help="Search again without a rule, rule set or tag, repeatable, and compare.",
-        ),
+        Option(help="Search again without a rule, rule set or tag, repeatable, and compare."),
     ] = None,
     force: Annotated[
         str | None,
-        typer.Option(
-            "--force",
+        Option(
             metavar="LAYOUT",
             help="Find the best program that keeps VALUE in memory in this layout: `row-major`,"
             " `16x16`, `pack(pos=[0], tiles=[16])`, `transpose(perm=[1, 0])`.",
         ),
     ] = None,
-    time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time for all prices: `30s`.")
-    ] = "30s",
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
+    time_limit: Annotated[str, Option(help="CPU time for all prices: `30s`.")] = "30s",
 ) -> int:
     """Explain choices: the rules behind them, alternatives with prices, what limits excluded.
 
@@ -123,7 +110,7 @@ def explain(
             explanation = _what_if(run, value, without or [], force, limit)
         else:
             explanation = run.explain(value, price=price, time_limit=limit)
-    o.print_found(explanation, output_format)
+    printed.found(explanation)
     return 0
 
 
@@ -132,7 +119,6 @@ def _what_if(
 ) -> o.Printable:
     """The answer to `--without` or `--force`; EqsatError E400 if they are not asked so."""
     from eqsat.api.whatif import forced_layout, without_rules
-    from eqsat.model.diag import fail
 
     if force is None and value is None:
         return without_rules(run, without)
@@ -149,63 +135,52 @@ def _what_if(
 
 def rules(
     folder: o.RunFolder,
-    sort: Annotated[Sort, typer.Option("--sort", help="The column to sort by.")] = Sort.nodes,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
+    printed: o.Output,
+    sort: Annotated[Sort, Option(help="The column to sort by.")] = Sort.nodes,
 ) -> int:
     """Show each rule's matches, new e-nodes, time, contribution to the result, and place.
 
     `eqsat rules match RULE PROGRAM` says where a rule applies, without a search.
     """
     from eqsat.report.facts import rule_facts
-    from eqsat.report.formatting import table_text
     from eqsat.report.text import RULE_COLUMNS, rules_table
 
     facts = rule_facts(o.load_run(folder), sort.value)
-    if output_format is o.Format.json:
-        print(json.dumps(facts))
-        return 0
-    with on_screen():
-        print(table_text(RULE_COLUMNS, rules_table(facts)), end="")
+    printed.show(lambda: facts, lambda: table_text(RULE_COLUMNS, rules_table(facts)))
     return 0
 
 
 def match_rules(
-    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
     program: o.ProgramName,
+    printed: o.Output,
     target: o.TargetName = "auto",
     weights: o.Weights = None,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Say where a rule matches a program as it is read, without a search.
 
     What its variables are there, and which condition refuses it.
     """
     with stops_at_once():
-        import eqsat
         from eqsat.api.ruleplaces import rule_places, rules_named
 
         named = rules_named(rule)
         source = eqsat.read(program, weights=o.names(weights))
         run = eqsat.optimize(source, target=target, stop_after="program")
         places = rule_places(named, run.canonical, run.target)
-    o.print_found(places, output_format)
+    printed.found(places)
     return 0
 
 
 def report(
     folder: o.RunFolder,
+    talk: o.Talk,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
+        Path | None, Option("-o", "--out", help="The page; `DIR/report.html` if not given.")
     ] = None,
     asm: Annotated[
-        bool,
-        typer.Option("--asm", help="With the machine code of every kernel's inner loops."),
+        bool, Option("--asm", help="With the machine code of every kernel's inner loops.")
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Write one self-contained HTML page about a run; print its path.
 
@@ -215,47 +190,39 @@ def report(
 
     if holds_results(folder):
         if asm:
-            from eqsat.model.diag import fail
-
             raise fail("E400", "`--asm` is of a run", help="name the folder of one")
         path = write_index(folder, out or folder / INDEX)
     else:
         run: Run = o.load_run(folder)
         path = run.report(out or folder / "report.html", asm=asm)
-    if output_format is o.Format.json:
-        print(json.dumps({"page": str(path)}))
-        return 0
-    print(path)
-    if not quiet:
-        say(f"open it in any browser: file://{path.resolve()}")
+    talk.show(lambda: {"page": str(path)}, lambda: f"{path}\n")
+    if not talk.as_json:
+        talk.say(f"open it in any browser: file://{path.resolve()}")
     return 0
 
 
 def judge(
     file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             help="The folder of a run, a row `results/ROW`, XLA's HLO text after optimization"
             " (`jax.jit(f).lower(*args).compile().as_text()`), or IREE's dispatches"
             " (`iree-compile --compile-to=dispatch-creation`)."
         ),
     ],
+    printed: o.Output,
     folder: Annotated[
-        Path | None,
-        typer.Option("--run", help="The folder of the run to judge by, from `optimize -o`."),
+        Path | None, Option("--run", help="The folder of the run to judge by, from `optimize -o`.")
     ] = None,
     program: Annotated[
-        str | None,
-        typer.Option("--program", help="Or the program, which is searched first: `x.py:function`."),
+        str | None, Option(help="Or the program, which is searched first: `x.py:function`.")
     ] = None,
     target: o.TargetName = "auto",
     rules: o.Rules = None,
     weights: o.Weights = None,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", help="CPU time of the search, and of all prices: `60s`.")
+        str, Option(help="CPU time of the search, and of all prices: `60s`.")
     ] = "60s",
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Price what another compiler chose: its gap to the best program, the price of each decision.
 
@@ -270,7 +237,7 @@ def judge(
         run = _best(folder, program, target, rules, weights, limit)
         place = file if file.is_file() else run_folder(file)
         judgement = judged(run, read_foreign(place, run), time_limit=limit)
-    o.print_found(judgement, output_format)
+    printed.found(judgement)
     return 0
 
 
@@ -283,9 +250,6 @@ def _best(
     seconds: float,
 ) -> Run:
     """The run to judge by; EqsatError E400 if neither or both ways to name one are taken."""
-    import eqsat
-    from eqsat.model.diag import fail
-
     if (folder is None) == (program is None):
         help = "`--run DIR` takes a search that was kept, `--program PROGRAM --target T` searches"
         which = "`--run` or `--program`" + (", not both" if folder is not None else "")
@@ -337,39 +301,29 @@ def export(
     folder: o.RunFolder,
     to: Annotated[
         Language,
-        typer.Option(
-            "--to",
+        Option(
             help="MLIR linalg text, an ONNX model; or the schedule: a trace, a DOT graph, a graph"
-            " for Model Explorer.",
+            " for Model Explorer."
         ),
     ],
+    talk: o.Talk,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
+        Path | None, Option("-o", "--out", help="The file; `DIR/export.mlir` if not given.")
     ] = None,
     of: Annotated[
-        Exportable,
-        typer.Option(
-            "--of", help="The chosen program with its packed weights, or the input program."
-        ),
+        Exportable, Option(help="The chosen program with its packed weights, or the input program.")
     ] = Exportable.schedule,
     weights: Annotated[
         WeightsPlace,
-        typer.Option(
-            "--weights",
+        Option(
             help="In place; beside the text (ONNX: in a separate file); as arguments; or by"
-            " their size.",
+            " their size."
         ),
     ] = WeightsPlace.auto,
     partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial", help="Write undefined functions for ops that cannot be exported."
-        ),
+        bool, Option("--partial", help="Write undefined functions for ops that cannot be exported.")
     ] = False,
     size: o.Sizes = None,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Write the chosen program, or its schedule as a trace or graph; print the path of the file.
 
@@ -390,11 +344,8 @@ def export(
             exported = run.export(
                 to.value, path, of=of.value, weights=weights.value, partial=partial, sizes=sizes
             )
-    if output_format is o.Format.json:
-        print(json.dumps(_facts(to, path, exported)))
-    else:
-        print(path)
-    if not quiet:
+    talk.show(lambda: _facts(to, path, exported), lambda: f"{path}\n")
+    if not talk.quiet:
         _say(to, path, exported)
     return 0
 

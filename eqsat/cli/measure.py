@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import completion
 from eqsat.cli import options as o
@@ -41,29 +40,25 @@ class TimedExecutor(StrEnum):
 
 
 def calibrate(
+    talk: o.Talk,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "-o",
             "--out",
             help="The target file to write; the default is `host`, which `auto` uses.",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, coarser figures.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Fewer rounds, coarser figures.")] = False,
     executor: Annotated[
         TimedExecutor | None,
-        typer.Option(
-            "--executor",
-            help="What to time: generated kernels (the default where they run) or XLA's own ops.",
+        Option(
+            help="What to time: generated kernels (the default where they run) or XLA's own ops."
         ),
     ] = None,
     check: Annotated[
-        bool,
-        typer.Option("--check", help="Also compare the model with measured variants of programs."),
+        bool, Option("--check", help="Also compare the model with measured variants of programs.")
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Measure this machine, one core, and write it as a target.
 
@@ -78,18 +73,15 @@ def calibrate(
 
     out = user_folder("targets") / f"{HOST}.yaml" if out is None else out
     _check_file(out)
-    with _progress(quiet) as show:
+    with _progress(talk.quiet) as show:
         calibration = _measured(executor, quick, show)
         name, text = out.stem, calibration.to_yaml(out.stem)
         agreements = _agreements(calibration, show) if check else []
     write_text(out, text)
-    if output_format is o.Format.json:
-        report = {"target": name, "file": str(out)} | calibration.to_json()
-        print(json.dumps(report | {"check": [a.to_json() for a in agreements]}))
-    else:
-        print(_table(calibration, agreements), end="")
-    if not quiet:
-        say(f"wrote {out}")
+    report = {"target": name, "file": str(out)} | calibration.to_json()
+    report |= {"check": [a.to_json() for a in agreements]}
+    talk.show(lambda: report, lambda: _table(calibration, agreements))
+    talk.say(f"wrote {out}")
     return 0
 
 
@@ -162,46 +154,37 @@ def _agreement(a: Agreement) -> Iterator[str]:
 def bench(
     folders: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             autocompletion=completion.runs,
             help="Folders of runs, from `optimize -o`: variants to rank.",
         ),
     ],
+    talk: o.Talk,
     dispatch: Annotated[
         list[int] | None,
-        typer.Option(
-            "--dispatch",
+        Option(
             help="Time only the dispatches of this number, of all runs side by side; repeatable."
-            " `eqsat show DIR` numbers them.",
+            " `eqsat show DIR` numbers them."
         ),
     ] = None,
     variants: Annotated[
         int | None,
-        typer.Option(
-            "--variants",
+        Option(
             min=2,
             help="Time so many plans of the one dispatch of one run instead: other tiles, vector"
             " loops, operand orders and blocks, evenly from the cheapest price to the dearest.",
         ),
     ] = None,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=30, help="The number of interleaved rounds, at most.")
-    ] = 30,
-    pin: Annotated[
-        int | None, typer.Option("--pin", min=0, help="Run on this core of the CPU only.")
-    ] = None,
+    rounds: Annotated[int, Option(min=30, help="The number of interleaved rounds, at most.")] = 30,
+    pin: Annotated[int | None, Option(min=0, help="Run on this core of the CPU only.")] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            "--trace",
+        Option(
             help="Also write the first run's schedule here as a trace for Perfetto: predicted times"
-            " and, beside them, the measured ones.",
+            " and, beside them, the measured ones."
         ),
     ] = None,
     seed: o.Seed = 0,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Time runs against each other: rank them, and show predicted beside measured per dispatch.
 
@@ -214,7 +197,6 @@ def bench(
         raise fail("E400", what, help="`eqsat bench DIR --dispatch N --variants K`")
     if pin is not None:
         _pin(pin)
-    progress = (lambda _: None) if quiet else say
     with stops_at_once():
         from eqsat.lab.bench import bench as timed
 
@@ -224,19 +206,18 @@ def bench(
 
             of = next(iter(runs.items()))
             found = bench_plans(
-                *of, dispatch[0], variants, rounds=rounds, seed=seed, progress=progress
+                *of, dispatch[0], variants, rounds=rounds, seed=seed, progress=talk.say
             )
-            o.print_found(found, output_format)
+            talk.found(found)
             return 0
-        bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=progress)
-    o.print_found(bench_result, output_format)
+        bench_result = timed(runs, dispatch or (), rounds=rounds, seed=seed, progress=talk.say)
+    talk.found(bench_result)
     if trace is not None:
         from eqsat.export.timeline import trace_text
 
         name, run = next(iter(runs.items()))
         write_text(trace, trace_text(run.need_schedule(), bench_result.measured_us(name)))
-        if not quiet:
-            say(f"wrote {trace}    open it in ui.perfetto.dev or chrome://tracing")
+        talk.say(f"wrote {trace}    open it in ui.perfetto.dev or chrome://tracing")
     return 0
 
 
@@ -259,44 +240,38 @@ def compile_saved(
     folder: o.RunFolder,
     device: Annotated[
         str,
-        typer.Option(
+        Option(
             "--for",
             metavar="DEVICE",
             help="`v5e`, `v5p`, `v6e`, `v4` (libtpu); `h100`, `a100`, `b200`, `h200` (XLA and"
             " ptxas); `gfx942`, `gfx90a`, `gfx1100`, `x86-64`, `x86-64-v3` … (IREE).",
         ),
     ],
+    talk: o.Talk,
     refusals: Annotated[
         Path | None,
-        typer.Option(
-            "--refusals",
+        Option(
             metavar="TARGET.yaml",
             help="Record dispatches that are refused in a target, whose answers then avoid them.",
         ),
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(
-            "--log",
-            help="With --refusals: ask nobody, read what a compiler said about an exported module.",
+        Option(
+            help="With --refusals: ask nobody, read what a compiler said about an exported module."
         ),
     ] = None,
     dispatch: Annotated[
-        int | None,
-        typer.Option("--dispatch", help="With --log: the dispatch it is about, if it names none."),
+        int | None, Option(help="With --log: the dispatch it is about, if it names none.")
     ] = None,
     weights: Annotated[
         str,
-        typer.Option(
-            "--weights",
+        Option(
             metavar="auto|arguments|constants",
             help="What weights are to the compiler; auto: arguments of XLA's, constants of IREE's.",
         ),
     ] = "auto",
-    limit: o.CompileLimit = "300s",
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
+    compile_limit: o.CompileLimit = "300s",
 ) -> int:
     """Ask the compiler of a device that is not here about a saved run.
 
@@ -312,17 +287,15 @@ def compile_saved(
         from eqsat.run.artefact import keep
 
         run = o.load_run(folder)
-        answer = run.compile_for(device, weights=weights, limit=o.seconds(limit, "--compile-limit"))
-        if output_format is o.Format.json:
-            print(json.dumps(answer.summary()))
-        else:
-            print("\n".join(told_lines(answer)))
+        answer = run.compile_for(
+            device, weights=weights, limit=o.seconds(compile_limit, "--compile-limit")
+        )
+        talk.show(answer.summary, lambda: "\n".join([*told_lines(answer), ""]))
         assert run.compiled is not None
         keep(folder, {"compiled": run.compiled.to_json(), "summary": run.summary()})
         if refusals is not None:
             _record(run, answer.chosen.refused_dispatches, answer.oracle, refusals)
-    if not quiet:
-        say(f"kept in {folder}    page: `eqsat report {folder}`")
+    talk.say(f"kept in {folder}    page: `eqsat report {folder}`")
     return 0 if answer.chosen.refused is None else REFUSED
 
 

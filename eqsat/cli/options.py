@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
-import typer
+from typer import Argument, Option
 
+import eqsat
 from eqsat.cli import completion
+from eqsat.cli.talk import Onlooker, progress, say
+from eqsat.cli.terminal import on_screen
+from eqsat.model.diag import fail
+from eqsat.model.limits import Limits
 
 if TYPE_CHECKING:
     from eqsat import Switch
     from eqsat.api import Run
-    from eqsat.model.limits import Limits
+    from eqsat.frontends.source import Source
 
 
 class Format(StrEnum):
@@ -44,23 +52,18 @@ class Phase(StrEnum):
 
 
 OutputFormat = Annotated[
-    Format,
-    typer.Option(
-        "--output-format", help="Print text or JSON; `--json` is short for `--output-format json`."
-    ),
+    Format, Option(help="Print text or JSON; `--json` is short for `--output-format json`.")
 ]
 NoCache = Annotated[
     bool,
-    typer.Option(
-        "--no-cache", help="Search even if an answer is kept on this machine, and keep none."
-    ),
+    Option("--no-cache", help="Search even if an answer is kept on this machine, and keep none."),
 ]
 Quiet = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Print errors only; with `--json` the data, too.")
+    bool, Option("-q", "--quiet", help="Print errors only; with `--json` the data, too.")
 ]
 Verbose = Annotated[
     bool,
-    typer.Option(
+    Option(
         "-v",
         "--verbose",
         help="Log the phases of searches to stderr; show the tracebacks of internal errors.",
@@ -68,32 +71,28 @@ Verbose = Annotated[
 ]
 TargetName = Annotated[
     str,
-    typer.Option(
-        "--target",
+    Option(
         autocompletion=completion.targets,
         help="A target by name or file (`eqsat list targets`); `auto` is this machine's.",
     ),
 ]
 DeviceMapName = Annotated[
     str | None,
-    typer.Option(
-        "--devices",
+    Option(
         autocompletion=completion.devices,
         help="A map of several devices by name or file, instead of a target.",
     ),
 ]
 MeshSizes = Annotated[
     str | None,
-    typer.Option(
-        "--mesh",
+    Option(
         metavar="AXIS=N,…",
         help="Devices along the axes of a mesh: `data=4,model=2`; the target knows their links.",
     ),
 ]
 Shards = Annotated[
     list[str] | None,
-    typer.Option(
-        "--shard",
+    Option(
         metavar="NAME=SPREAD",
         help="How an argument, weight or result is spread over the mesh, repeatable: an axis or `-`"
         " per dim, `x=[data, -]`, or `result0=free`.",
@@ -101,18 +100,15 @@ Shards = Annotated[
 ]
 Rules = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rules",
+    Option(
         autocompletion=completion.rule_sets,
         help="A rule set by name or file, repeatable; `default` if none.",
     ),
 ]
-Without = Annotated[
-    list[str] | None, typer.Option("--without", help="Leave out a rule or a tag, repeatable.")
-]
+Without = Annotated[list[str] | None, Option(help="Leave out a rule or a tag, repeatable.")]
 Unchecked = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--unchecked",
         help="Use unknown rules without hunting for counterexamples first, and refuted rules too;"
         " the run names them.",
@@ -120,32 +116,29 @@ Unchecked = Annotated[
 ]
 Goals = Annotated[
     list[str] | None,
-    typer.Option(
-        "--goal",
+    Option(
         help="What to minimise, repeatable, in order of priority or all with weights (`time:0.5`):"
         " time, memory, dispatches, relayout, resident (bytes of weights kept), load_peak (bytes"
-        " while they are packed), or a plug-in's; default: time, memory, dispatches.",
+        " while they are packed), or a plug-in's; default: time, memory, dispatches."
     ),
 ]
 ProgramName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         autocompletion=completion.programs,
         help="`x.eqs`, `x.onnx`, `x.py:function`, or a name from `eqsat list programs`.",
     ),
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--size",
+    Option(
         help="The size at which an unknown dim is priced, repeatable: `m=128`, or `m=128:16` if all"
-        " its sizes are multiples of 16.",
+        " its sizes are multiples of 16."
     ),
 ]
 Weights = Annotated[
     list[str] | None,
-    typer.Option(
-        "--weights",
+    Option(
         metavar="NAMES",
         help="Arguments that are weights, packed once ahead of time: `w1,w2`; repeatable. MLIR's"
         " may be numbered: `arg1`.",
@@ -153,8 +146,7 @@ Weights = Annotated[
 ]
 Layouts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--layout",
+    Option(
         metavar="NAME=LAYOUT",
         help="The layout of an argument or result, repeatable: `a=pack(pos=[0], tiles=[16])`,"
         " `result0=transpose(perm=[1, 0])`, `a=plain`; with `eqsat state` also `a=free`. Or the"
@@ -163,8 +155,7 @@ Layouts = Annotated[
 ]
 AllLayouts = Annotated[
     str | None,
-    typer.Option(
-        "--layouts",
+    Option(
         metavar="auto|compiler",
         help="Dimension order of arguments and results: chosen by the search (`auto`) or by the"
         " `compiler`. `--layout` overrides this per argument.",
@@ -172,26 +163,20 @@ AllLayouts = Annotated[
 ]
 Donated = Annotated[
     list[str] | None,
-    typer.Option(
-        "--donate",
-        metavar="NAMES",
-        help="Arguments that a call uses up, such as a cache: `cache`; repeatable.",
+    Option(
+        metavar="NAMES", help="Arguments that a call uses up, such as a cache: `cache`; repeatable."
     ),
 ]
 Budget = Annotated[
     list[str] | None,
-    typer.Option(
-        "--budget", help="A hard upper bound on a goal, repeatable: `memory=64MiB`, `dispatches=3`."
-    ),
+    Option(help="A hard upper bound on a goal, repeatable: `memory=64MiB`, `dispatches=3`."),
 ]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a key of the target: `fusion.siblings=true`."),
+    list[str] | None, Option("--set", help="Change a key of the target: `fusion.siblings=true`.")
 ]
 Originals = Annotated[
     str | None,
-    typer.Option(
-        "--originals",
+    Option(
         metavar="stored|dropped|held",
         help="Original weights: stored packed in the file; dropped when packed (the default); or"
         " held by the caller, in addition to packed copies.",
@@ -199,63 +184,51 @@ Originals = Annotated[
 ]
 SearchLimits = Annotated[
     list[str] | None,
-    typer.Option(
-        "--limit",
+    Option(
         metavar="KEY=N",
         help="When saturation stops, repeatable: `nodes=20000`, `rounds=10`, `matches=50000`,"
         " `seconds=5`.",
     ),
 ]
 TimeLimit = Annotated[
-    str,
-    typer.Option(
-        "--time-limit", help="CPU time of the search, from reading's end to the schedule's: `60s`."
-    ),
+    str, Option(help="CPU time of the search, from reading's end to the schedule's: `60s`.")
 ]
-CompileLimit = Annotated[
-    str,
-    typer.Option("--compile-limit", help="Wall time of one program in another compiler: `300s`."),
-]
+CompileLimit = Annotated[str, Option(help="Wall time of one program in another compiler: `300s`.")]
 Seed = Annotated[
     int,
-    typer.Option(  # CP-SAT's is an int32, NumPy's is not negative
-        "--seed", min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
+    Option(  # CP-SAT's is an int32, NumPy's is not negative
+        min=0, max=2**31 - 1, help="Seed of the solver and of random inputs."
     ),
 ]
 PrintAfter = Annotated[
     list[str] | None,
-    typer.Option(
-        "--print-after", metavar="PASS",
+    Option(
+        metavar="PASS",
         help="Print the program whenever this pass changes it (`eqsat list passes`); repeatable.",
     ),
-]  # fmt: skip
+]
 Extractor = Annotated[
     str,
-    typer.Option(
-        "--extractor", metavar="NAME",
+    Option(
+        metavar="NAME",
         help="`cpsat`, or `greedy`: the cheapest known way to write each buffer, without a proof.",
     ),
-]  # fmt: skip
-Threads = Annotated[
-    int,
-    typer.Option("--threads", min=1, help="Threads of the solver; they do not change the answer."),
 ]
-Samples = Annotated[int, typer.Option("--samples", min=1, help="Random inputs to verify with.")]
+Threads = Annotated[
+    int, Option(min=1, help="Threads of the solver; they do not change the answer.")
+]
+Samples = Annotated[int, Option(min=1, help="Random inputs to verify with.")]
 WorkLimit = Annotated[
     float,
-    typer.Option(
-        "--work-limit",
+    Option(
         min=1,
         help="Operations that the float64 reference may take; 1e11 is about ten seconds. Beyond"
         " it, elements are computed on demand.",
     ),
 ]
-DeviceName = Annotated[
-    Device | None, typer.Option("--device", help="Execute on this JAX platform.")
-]
+DeviceName = Annotated[Device | None, Option(help="Execute on this JAX platform.")]
 RunFolder = Annotated[
-    Path,
-    typer.Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`."),
+    Path, Argument(autocompletion=completion.runs, help="The folder of a run, from `optimize -o`.")
 ]
 
 
@@ -286,34 +259,108 @@ class Printable(Protocol):
     def to_json(self) -> Any: ...
 
 
-def print_found(result: Printable, output_format: Format) -> None:
-    """On stdout, as it is asked for."""
-    if output_format is Format.json:
-        print(json.dumps(result.to_json()))
-        return
-    from eqsat.cli.terminal import on_screen
+@dataclass(frozen=True)
+class Output:
+    """How a command prints on stdout."""
 
-    with on_screen():
-        print(result.to_text(), end="")
+    output_format: OutputFormat = Format.text
+
+    @property
+    def as_json(self) -> bool:
+        return self.output_format is Format.json
+
+    def show(self, data: Callable[[], Any], text: Callable[[], str]) -> None:
+        """Print a text, or the data that programs read."""
+        if self.as_json:
+            print(json.dumps(data()))
+            return
+        with on_screen():
+            print(text(), end="")
+
+    def found(self, result: Printable) -> None:
+        self.show(result.to_json, result.to_text)
 
 
-def search_request(
-    rules: list[str] | None,
-    without: list[str] | None,
-    budget: list[str] | None,
-    limit: list[str] | None,
-    time_limit: str,
-) -> dict[str, Any]:
-    """The request common to all searches, for `eqsat.optimize`; EqsatError as each option."""
-    from eqsat.lang.units import read_budget
+@dataclass(frozen=True)
+class Talk(Output):
+    """What a command prints, on stderr too."""
 
-    return {
-        "rules": tuple(rules or ("default",)),
-        "without": tuple(without or ()),
-        "budget": dict(read_budget(t) for t in budget or ()),
-        "limits": search_limits(limit),
-        "time_limit": seconds(time_limit),
-    }
+    quiet: Quiet = False
+
+    def say(self, text: str) -> None:
+        """A message that is no error."""
+        if not self.quiet:
+            say(text)
+
+    def progress(self, watch: Onlooker) -> AbstractContextManager[None]:
+        return progress(watch, self.quiet or self.as_json)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every search is asked: a machine, rules, hard limits, and when to end."""
+
+    target: TargetName = "auto"
+    rules: Rules = None
+    without: Without = None
+    unchecked: Unchecked = False
+    budget: Budget = None
+    setting: Settings = None
+    limit: SearchLimits = None
+    weights: Weights = None
+    seed: Seed = 0
+
+    def request(self, time_limit: str, originals: str | None = None) -> dict[str, Any]:
+        """The arguments of a search; EqsatError as each option. originals: one more setting."""
+        from eqsat.lang.units import read_budget
+
+        settings = (*(self.setting or ()), *([f"originals={originals}"] if originals else []))
+        return {
+            "target": self.target,
+            "rules": tuple(self.rules or ("default",)),
+            "without": tuple(self.without or ()),
+            "unchecked": self.unchecked,
+            "budget": dict(read_budget(t) for t in self.budget or ()),
+            "settings": settings,
+            "limits": search_limits(self.limit),
+            "time_limit": seconds(time_limit),
+            "seed": self.seed,
+        }
+
+    def read(self, program: str, sizes: list[str] | None = None) -> Source:
+        """The program with its weights, at these sizes."""
+        return eqsat.read(program, symbol_sizes(sizes), names(self.weights))
+
+
+def command_of(function: Callable[..., int]) -> Callable[..., int]:
+    """A function as typer takes it: the fields of records are options, and there is `--verbose`."""
+    hints = get_type_hints(function, include_extras=True)
+    records = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters = []
+    for p in signature(function).parameters.values():
+        if p.name not in records:
+            parameters.append(p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]))
+            continue
+        kinds = get_type_hints(records[p.name], include_extras=True)
+        for f in fields(records[p.name]):
+            option = Parameter(f.name, p.KEYWORD_ONLY, default=f.default, annotation=kinds[f.name])
+            parameters.append(option)
+    if "verbose" not in hints:  # `app.run` reads it
+        parameters.append(
+            Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)
+        )
+
+    @wraps(function)
+    def command(**given: Any) -> int:
+        if "verbose" not in hints:
+            del given["verbose"]
+        for name, kind in records.items():
+            given[name] = kind(**{f.name: given.pop(f.name) for f in fields(kind)})
+        return function(**given)
+
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__signature__ = Signature(parameters)  # pyrefly: ignore
+    return command
 
 
 def seconds(time_limit: str, option: str = "--time-limit") -> float:
@@ -328,11 +375,6 @@ def search_limits(texts: list[str] | None) -> Limits:
     from eqsat.lang.requests import read_limits
 
     return read_limits(texts or ())
-
-
-def settings(texts: list[str] | None, originals: str | None) -> tuple[str, ...]:
-    """The settings of `--set`, and of `--originals`, which is one of them."""
-    return (*(texts or ()), *([f"originals={originals}"] if originals else []))
 
 
 def names(texts: list[str] | None) -> tuple[str, ...]:
@@ -377,9 +419,6 @@ def load_run(folder: str | Path, sizes: Mapping[str, int] | None = None) -> Run:
 
     EqsatError as `eqsat.load` and `eqsat.bind`; E385 for a switch without its size.
     """
-    import eqsat
-    from eqsat.model.diag import fail
-
     found = eqsat.load(folder)
     if isinstance(found, eqsat.Switch):
         if sizes is None or set(sizes) != {found.table.symbol}:
@@ -393,7 +432,6 @@ def load_run(folder: str | Path, sizes: Mapping[str, int] | None = None) -> Run:
 def layouts(texts: list[str] | None, of_all: str | None = None) -> dict[str, str]:
     """Layouts of `--layout` and `--layouts` by name; EqsatError E394 if one is not NAME=LAYOUT."""
     from eqsat.api.borders import ALL
-    from eqsat.model.diag import fail
 
     by_name: dict[str, str] = {} if of_all is None else {ALL: of_all}
     for text in texts or ():
@@ -419,8 +457,6 @@ def on_device(device: Device | None) -> Iterator[None]:
         yield
         return
     import jax
-
-    from eqsat.model.diag import fail
 
     try:
         accelerator = jax.devices(device.value)[0]

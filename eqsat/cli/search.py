@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
+import eqsat
 from eqsat.cli import options as o
-from eqsat.cli.talk import KEPT, Onlooker, progress, say, say_diagnostics, stops_at_once
-from eqsat.cli.terminal import on_screen
+from eqsat.cli.talk import KEPT, Onlooker, say, say_diagnostics, stops_at_once
 from eqsat.model.deadline import Stop
+from eqsat.model.diag import EqsatError
 from eqsat.model.limits import WORK_LIMIT
 
 if TYPE_CHECKING:
@@ -23,45 +25,35 @@ if TYPE_CHECKING:
 
 def optimize(
     program: o.ProgramName,
-    target: o.TargetName = "auto",
-    rules: o.Rules = None,
-    without: o.Without = None,
-    unchecked: o.Unchecked = False,
+    asked: o.Asked,
+    talk: o.Talk,
     goal: o.Goals = None,
-    budget: o.Budget = None,
     originals: o.Originals = None,
-    setting: o.Settings = None,
     layout: o.Layouts = None,
     layouts: o.AllLayouts = None,
     donate: o.Donated = None,
-    limit: o.SearchLimits = None,
     size: o.Sizes = None,
-    weights: o.Weights = None,
     devices: o.DeviceMapName = None,
     mesh: o.MeshSizes = None,
     shard: o.Shards = None,
     mesh_front: Annotated[
         int,
-        typer.Option(
-            "--mesh-front",
+        Option(
             min=0,
             metavar="N",
             help="Also print up to N plans for the mesh, from the quickest to the smallest.",
         ),
     ] = 0,
     time_limit: o.TimeLimit = "60s",
-    stop_after: Annotated[
-        o.Phase | None, typer.Option("--stop-after", help="Stop after this phase.")
-    ] = None,
+    stop_after: Annotated[o.Phase | None, Option(help="Stop after this phase.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Execute, and check against a float64 reference.")
+        bool, Option("--verify", help="Execute, and check against a float64 reference.")
     ] = False,
     print_after: o.PrintAfter = None,
     work_limit: o.WorkLimit = WORK_LIMIT,
     measure: Annotated[
         int,
-        typer.Option(
-            "--measure",
+        Option(
             min=0,
             metavar="N",
             help="Time N programs here (the best, nearly as good ones, the input) and keep the"
@@ -70,23 +62,17 @@ def optimize(
     ] = 0,
     check_compile: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--check-compile",
             help="Ask the target's `oracle` about the best answers and the input; keep its best.",
         ),
     ] = False,
     compile_limit: o.CompileLimit = "300s",
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Keep the run in this folder.")
-    ] = None,
+    out: Annotated[Path | None, Option("-o", "--out", help="Keep the run in this folder.")] = None,
     device: o.DeviceName = None,
-    seed: o.Seed = 0,
     extractor: o.Extractor = "cpsat",
     threads: o.Threads = 2,
     no_cache: o.NoCache = False,
-    output_format: o.OutputFormat = o.Format.text,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
 ) -> int:
     """Search for the best equivalent program and print what was found.
 
@@ -95,20 +81,19 @@ def optimize(
     is admissible or nothing could be verified. Ctrl-C prints the best answer so far and saves it
     with `-o`, or says that there is none yet (exit code 130).
     """
-    asked = (("--verify", verify), ("--measure", measure), ("--check-compile", check_compile))
-    later = [name for name, on in asked if on]
+    after = (("--verify", verify), ("--measure", measure), ("--check-compile", check_compile))
+    later = [name for name, on in after if on]
     for option in later:
         if stop_after not in (None, o.Phase.schedule):
             raise typer.BadParameter(f"`{option}` needs a schedule, so it cannot stop before")
     stop, watch = Stop(), Onlooker()
     with stops_at_once(stop, watch):
+        from eqsat.report.finished import stop_warnings
+
         _check_place(out)
-        request = {
+        request: dict[str, Any] = {
             "goals": o.goals(goal),
-            **o.search_request(rules, without, budget, limit, time_limit),
-            "target": target,
-            "unchecked": unchecked,
-            "settings": o.settings(setting, originals),
+            **asked.request(time_limit, originals),
             "layouts": o.layouts(layout, layouts),
             "donate": o.names(donate),
             "devices": devices,
@@ -118,40 +103,39 @@ def optimize(
             "measure": measure,
             "check_compile": check_compile,
             "compile_limit": o.seconds(compile_limit, "--compile-limit"),
-            "seed": seed,
             "extractor": extractor,
             "threads": threads,
             "cache": not (no_cache or print_after),
             "stop": stop,
             "progress": watch,
+            "verify": verify,
+            "work_limit": work_limit if verify else None,
         }
-        given = program, o.symbol_sizes(size), o.names(weights)
         saved = _kept_first(out if later else None, request)
-        is_quiet = quiet or output_format is o.Format.json
-        with saved, o.on_device(device), progress(watch, is_quiet), _said_after(print_after):
-            run = _search(given, request, work_limit if verify else None)
+        with saved, o.on_device(device), talk.progress(watch), _said_after(print_after):
+            run = eqsat.optimize(asked.read(program, size), **request)
     if out is not None:
         run.save(out)
-    _print_run(run, output_format, watch.phases if sys.stdout.isatty() else ())
+    _print_run(run, talk, watch.phases if sys.stdout.isatty() else ())
     if mesh_front:
-        _print_front(run, mesh_front, o.seconds(time_limit), output_format)
-    _say_stop(run, quiet)
-    if out is not None and not quiet:
-        say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
+        _print_front(run, mesh_front, o.seconds(time_limit), talk.as_json)
+    for warning in stop_warnings(run):  # a search that did not end by proof says so (E401)
+        talk.say(warning.full())
+    if out is not None:
+        talk.say(f"wrote {out}    why: `eqsat explain {out}`    page: `eqsat report {out}`")
     if stop.is_requested:
         return KEPT
-    return _verdict(run, output_format)
+    return _verdict(run, talk.as_json)
 
 
 def run_saved(
     folder: o.RunFolder,
+    printed: o.Output,
     samples: o.Samples = 4,
     work_limit: o.WorkLimit = WORK_LIMIT,
     size: o.Sizes = None,
     seed: o.Seed = 0,
     device: o.DeviceName = None,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Execute a saved run and check it against a float64 reference.
 
@@ -161,20 +145,8 @@ def run_saved(
     with stops_at_once(), o.on_device(device):
         run = o.load_run(folder, o.symbol_sizes(size))
         run.verify(samples=samples, seed=seed, work_limit=work_limit)
-    _print_run(run, output_format)
-    return _verdict(run, output_format)
-
-
-def _search(
-    given: tuple[str, dict[str, int], tuple[str, ...]],
-    request: dict[str, Any],
-    work_limit: float | None,
-) -> Run:
-    """given: what `eqsat.read` takes; work_limit: of verifying, which None leaves out."""
-    import eqsat
-
-    verified = {"verify": work_limit is not None, "work_limit": work_limit}
-    return eqsat.optimize(eqsat.read(*given), **request, **verified)
+    _print_run(run, printed)
+    return _verdict(run, printed.as_json)
 
 
 def _said_after(passes: list[str] | None) -> AbstractContextManager[None]:
@@ -197,8 +169,6 @@ def _check_place(out: Path | None) -> None:
 @contextmanager
 def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
     """The answer is saved before it is timed, checked or verified; said if that then fails."""
-    from eqsat.model.diag import EqsatError
-
     saved: list[Path] = []
     if out is not None:
         request["on_answer"] = lambda run: saved.append(run.save(out))
@@ -210,44 +180,31 @@ def _kept_first(out: Path | None, request: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def _print_run(run: Run, output_format: o.Format, shown: Collection[str] = ()) -> None:
+def _print_run(run: Run, printed: o.Output, shown: Collection[str] = ()) -> None:
     """shown: the phases of which the terminal has a line already."""
     from eqsat.report.text import summary_text
 
-    if output_format is o.Format.json:
-        print(json.dumps(run.summary()))
-        return
-    with on_screen():
-        print(summary_text(run, shown), end="")
+    printed.show(run.summary, lambda: summary_text(run, shown))
 
 
-def _print_front(run: Run, points: int, seconds: float, output_format: o.Format) -> None:
+def _print_front(run: Run, points: int, seconds: float, as_json: bool) -> None:
     """The front of a mesh: a table, or a JSON object of its own on the next line."""
     from eqsat.report.finished import by_figures
     from eqsat.report.mesh import front_table, plan_summary
 
     plans, program = run.mesh_front(points, seconds), run.cut_schedule.program
-    if output_format is o.Format.json:
+    if as_json:
         print(json.dumps({"format": 1, "points": [plan_summary(p, program) for p in plans]}))
     else:
         print(front_table(plans, by_figures(run.target, run.goals)), end="")
 
 
-def _say_stop(run: Run, quiet: bool) -> None:
-    """A search that did not end by proof says so (E401)."""
-    from eqsat.report.finished import stop_warnings
-
-    if not quiet:
-        for warning in stop_warnings(run):
-            say(warning.full())
-
-
-def _verdict(run: Run, output_format: o.Format) -> int:
+def _verdict(run: Run, as_json: bool) -> int:
     from eqsat.report.text import verification_problem
 
     v = run.verification
     if v is None or v.ok:
         return 0
     problem = verification_problem(v)
-    say_diagnostics([problem], output_format is o.Format.json)
+    say_diagnostics([problem], as_json)
     return 1 if problem.code == "E500" else 3

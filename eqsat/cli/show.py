@@ -7,9 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from eqsat.cli import options as o
+from eqsat.model.diag import fail
 
 
 class BorderValue(StrEnum):
@@ -27,20 +28,19 @@ class BorderValue(StrEnum):
 
 def show(
     folder: o.RunFolder,
-    stage: Annotated[BorderValue, typer.Argument(help="What to show.")] = BorderValue.schedule,
+    printed: o.Output,
+    stage: Annotated[BorderValue, Argument(help="What to show.")] = BorderValue.schedule,
     number: Annotated[
-        int | None, typer.Argument(metavar="[N]", help="With `dispatch`: its number.")
+        int | None, Argument(metavar="[N]", help="With `dispatch`: its number.")
     ] = None,
     asm: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--asm",
             help="With `dispatch N`: the machine code of its kernel, and what its inner loops do"
             " beside what the price assumed.",
         ),
     ] = False,
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
 ) -> int:
     """Print a value of a run as text or JSON: its program, e-graph, selection, schedule …
 
@@ -48,11 +48,9 @@ def show(
     `eqsat show rule NAME` prints a rule.
     `eqsat show DIR dispatch N` prints one dispatch, with `--asm` the machine code of its kernel.
     """
-    from eqsat.model.diag import fail
-
     is_dispatch = stage is BorderValue.dispatch
     if is_dispatch and number is not None:
-        _show_dispatch(folder, number, asm, output_format)
+        _show_dispatch(folder, number, asm, printed)
         return 0
     if number is not None or asm or is_dispatch:
         what = "a number and `--asm` are of a dispatch"
@@ -60,38 +58,35 @@ def show(
     value = getattr(o.load_run(folder), stage)
     if value is None:
         raise fail("E405", f"the run in `{folder}` has no {stage}")
-    if stage == BorderValue.egraph and output_format is o.Format.json:
+    if stage == BorderValue.egraph:
         from eqsat.export.write import serialized_egraph
 
-        print(json.dumps(serialized_egraph(value)))
-        return 0
-    as_json = output_format is o.Format.json or not hasattr(value, "to_text")
-    if as_json:
-        print(json.dumps(value.to_json(), indent=None if output_format is o.Format.json else 1))
+        printed.show(lambda: serialized_egraph(value), value.to_text)
+    elif hasattr(value, "to_text"):
+        printed.found(value)
     else:
-        print(value.to_text(), end="")
+        printed.show(value.to_json, lambda: json.dumps(value.to_json(), indent=1) + "\n")
     return 0
 
 
-def _show_dispatch(folder: Path, number: int, asm: bool, output_format: o.Format) -> None:
+def _show_dispatch(folder: Path, number: int, asm: bool, printed: o.Output) -> None:
     from eqsat.report.kernelcode import code_text
     from eqsat.run.kernelcode import dispatch_of, machine_code_of
 
     run = o.load_run(folder)
     d = dispatch_of(run, number, str(folder))
     code = machine_code_of(run, number, str(folder)) if asm else None
-    if output_format is o.Format.json:
-        print(json.dumps(d.to_json() if code is None else d.to_json() | {"code": code.to_json()}))
-        return
-    print("\n".join(run.need_schedule().dispatch_lines(number)))
-    if code is not None:
-        print(code_text(code), end="")
+    data, lines = d.to_json(), run.need_schedule().dispatch_lines(number)
+    if code is None:
+        printed.show(lambda: data, lambda: "\n".join([*lines, ""]))
+    else:
+        text = "\n".join([*lines, code_text(code)])
+        printed.show(lambda: data | {"code": code.to_json()}, lambda: text)
 
 
 def show_rule(
-    rule: Annotated[str, typer.Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
-    output_format: o.OutputFormat = o.Format.text,
-    verbose: o.Verbose = False,
+    rule: Annotated[str, Argument(help="A rule, `mine.yaml`, or `mine.yaml:RULE`.")],
+    printed: o.Output,
 ) -> int:
     """Print a rule: its place, its YAML, and a picture of both sides."""
     from eqsat.api.ruleplaces import rules_named
@@ -99,11 +94,10 @@ def show_rule(
     from eqsat.report.ruleshape import rule_text, yaml_text
 
     rules = rules_named(rule)
-    if output_format is o.Format.json:
-        keys = ("name", "ruleset", "doc", "source", "at")
-        shown = [{k: getattr(r, k) for k in keys} for r in rules]
-        texts = [{"notation": notation(r), "yaml": yaml_text(r)} for r in rules]
-        print(json.dumps([a | b for a, b in zip(shown, texts, strict=True)]))
-    else:
-        print("\n".join(map(rule_text, rules)), end="")
+    keys = ("name", "ruleset", "doc", "source", "at")
+    data = [
+        {k: getattr(r, k) for k in keys} | {"notation": notation(r), "yaml": yaml_text(r)}
+        for r in rules
+    ]
+    printed.show(lambda: data, lambda: "\n".join(map(rule_text, rules)))
     return 0

@@ -98,8 +98,6 @@ def _batch(side: Side, count: int) -> float:
 
 
 def _seconds(side: Side, count: int) -> float:
-    import jax
-
     function, arguments = side
     args, kwargs = jax.block_until_ready(arguments())
     clock = _clock()

@@ -32,8 +32,6 @@ from eqsat.model.layout import Border, Layout, MemoryOrders
 
 def in_layouts(signature: Signature, layouts: Mapping[Border, Layout]) -> Callable[..., Any]:
     """`signature.original` of leaves that come, and results that go, in these layouts."""
-    import jax
-
     if not layouts:
         return signature.original
     bindings = enumerate(signature.bindings)

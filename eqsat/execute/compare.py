@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from eqsat.model.files import JsonRecord
+
 Array = np.ndarray[Any, Any]
 MOST_NOISE = 0.25  # of the largest element; a bound beyond that says nothing
 MANY = 25  # elements that are off, of which a count says how many others may be
@@ -83,7 +85,7 @@ WHOLE, SAMPLED = "whole", "sampled"
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(JsonRecord):
     """max_error: max|a − b| / max|b| over samples and results; `where` names the worst element.
 
     outcome: `ok`, `mismatch` or `unproven`, with a sentence in `reason` unless it is ok. limit: the
@@ -113,10 +115,6 @@ class Verification:
     how: str = WHOLE
     elements: int = 0
     checked: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The keys of a run's summary, and `where`."""
-        return dict(vars(self))
 
 
 def unproven(reason: str, operations: int) -> Verification:

@@ -10,7 +10,7 @@ XLA's own ops make of the same operands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, product
 from typing import Any
@@ -218,28 +218,25 @@ class _Values:
     reads: Sequence[Array] = ()  # of a dispatch
 
 
+@dataclass(eq=False)
 class Dispatchwise:
     """Checks the dispatches of one executable.
 
     schedule: what it should run. weights: by content key, what its packed weights are made from.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        schedule: Schedule,
-        weights: Mapping[str, Any],
-        opaque: Mapping[str, Any],
-        platform: str,
-        work: WorkBudget,
-        seed: int = 0,
-    ):
-        self.executable, self.schedule = executable, schedule
-        self.weights, self.opaque = weights, opaque
-        self.platform, self.work, self.seed = platform, work, seed
-        self.rng = np.random.default_rng(seed)
+    executable: Executable
+    schedule: Schedule
+    weights: Mapping[str, Any]
+    opaque: Mapping[str, Any]
+    platform: str
+    work: WorkBudget
+    seed: int = 0
+    _jitted: dict[Program, Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
         self.open = open_elements(self.schedule.program)
-        self._jitted: dict[Program, Any] = {}
 
     def check(self, inputs: Sequence[Any]) -> DispatchFindings:
         """All dispatches on these inputs, and what is packed, up to the first that is wrong."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from eqsat.execute.contractions import as_dot, as_strided
 from eqsat.execute.expressions import (
     cast_factors,
@@ -433,7 +435,6 @@ def _over_loops(x: Any, m: Map, sizes: Sequence[int], order: Sequence[int]) -> A
 def reduce(x: Any, combine: str, axes: tuple[int, ...]) -> Any:
     """Combine over `axes` in the array's own element type."""
     import jax.numpy as jnp
-    import numpy as np
     from jax import lax
 
     whole: dict[str, Any] = {"max": jnp.max, "min": jnp.min}

@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from eqsat.execute.executable import JaxExecutable
 from eqsat.execute.lowering import OpaqueFunction, lower
 from eqsat.model.attr import Shape
@@ -56,7 +58,7 @@ def streamed(g: Generic, arrays: Sequence[Any], how: Sharded, mesh: Mesh) -> Any
 
     if how.panels == 1:
         return panel(0)
-    start = jnp.zeros(_result_shape(g), element_dtype(one.yields[0].dtype))
+    start = jnp.zeros(g.sizes[: g.rank], element_dtype(one.yields[0].dtype))
     total = lax.fori_loop(0, how.panels, lambda step, sums: sums + panel(step), start)
     return total.astype(element_dtype(g.yields[0].dtype))
 
@@ -124,10 +126,6 @@ def own_rows_taken(gather: Move, arrays: Sequence[Any], how: Sharded, mesh: Mesh
     return (
         taken if is_whole else jnp.where(inside.reshape((*inside.shape, *[1] * behind)), taken, 0)
     )
-
-
-def _result_shape(g: Generic) -> Shape:
-    return g.sizes[: g.rank]
 
 
 class MeshExecutable(JaxExecutable):
@@ -268,7 +266,6 @@ def _cut_only(spread: Spread) -> Spread:
 def jax_mesh(mesh: Mesh, devices: Sequence[Any] | None = None) -> Any:
     """The mesh of JAX devices; EqsatError E513 if there are fewer than it has."""
     import jax
-    import numpy as np
 
     available = list(jax.devices() if devices is None else devices)
     if len(available) < mesh.devices:

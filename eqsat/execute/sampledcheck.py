@@ -109,7 +109,7 @@ class EndToEnd:
         own_elements = self._elements(self.program, inputs, flat)
         wanted, meant = own_elements(), self._elements(self.chosen, inputs, flat)()
         self.is_whole, self.elements = True, sum(map(len, flat))
-        self.input_error = _worst_error(_picked(reference, flat), wanted)
+        self.input_error = worst_error(_picked(reference, flat), wanted)
 
         def meaning(these: Elements) -> Examined:
             return self._examined(these, self.exact, None)
@@ -207,7 +207,8 @@ def _picked(results: Sequence[Array], flat: Sequence[Array]) -> list[Array]:
     return [np.asarray(x).reshape(-1)[f] for x, f in zip(results, flat, strict=True)]
 
 
-def _worst_error(got: Sequence[Array], wanted: Sequence[Array]) -> float:
+def worst_error(got: Sequence[Array], wanted: Sequence[Array]) -> float:
+    """max|a − b| / max|b| over all results."""
     pairs = [(distance(a, b), b) for a, b in zip(got, wanted, strict=True) if b.size]
     return max((float(d.max()) / size(b) for d, b in pairs), default=0.0)
 

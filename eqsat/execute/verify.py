@@ -24,9 +24,7 @@ from eqsat.execute.compare import (
     OK,
     UNPROVEN,
     Verification,
-    distance,
     proof,
-    size,
     unproven,
 )
 from eqsat.execute.comparison import FEW, Examined, Judged, Nudged, judged, sample_names
@@ -41,7 +39,7 @@ from eqsat.execute.reference import (
     reference_bytes,
 )
 from eqsat.execute.rounding import Noise, error_limit
-from eqsat.execute.sampledcheck import Sampled, loop_refusal
+from eqsat.execute.sampledcheck import Sampled, loop_refusal, worst_error
 from eqsat.host import machine_bytes
 from eqsat.model.control import Control, every_program
 from eqsat.model.deadline import tick
@@ -230,9 +228,7 @@ class _Judge:
     def input_error(self) -> float:
         """max|a − b| / max|b| of the input program on the last sample that was run."""
         inputs, wanted = self.last
-        got = self.said(self.witness(inputs)) if wanted else []
-        pairs = [(distance(a, b), b) for a, b in zip(got, wanted, strict=True) if b.size]
-        return max((float(d.max()) / size(b) for d, b in pairs), default=0.0)
+        return worst_error(self.said(self.witness(inputs)), wanted) if wanted else 0.0
 
     def reference(self, program: Program, inputs: Sequence[Array], *noise: Any) -> list[Array]:
         return self.said(reference(program, inputs, self.weights, self.opaque, self.work, *noise))

@@ -12,14 +12,14 @@ import numpy as np
 
 from eqsat.execute.arrayfiles import device_arrays, rooms_for
 from eqsat.execute.lowering import OpaqueFunction, evaluate
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Program
 from eqsat.model.schedule import Schedule
 from eqsat.ops.builtin.layouts import pack
 from eqsat.ops.meaning.elements import DTYPE_NAMES
-from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.programs import evaluate_node, weight_arrays
 
 _MOVES = frozenset({"pack", "unpack", "relax", "transpose", "reshape", "slice", "pad", "concat"})
 READABLE = 160  # longer derivations are named by their hash
@@ -77,7 +77,7 @@ def pack_weights(
     import jax
     from jax.core import Tracer
 
-    leaves, functions = _leaves(schedule.program, weights), opaque or {}
+    leaves, functions = weight_arrays(schedule.program, weights), opaque or {}
     fixed = {i: x for i, x in leaves.items() if not isinstance(x, Tracer)}
     first = _computable(schedule, fixed)
     residents = resident(schedule)
@@ -139,16 +139,6 @@ def _computable(schedule: Schedule, leaves: Mapping[int, Any]) -> list[int]:
     return sorted(computable)
 
 
-def _leaves(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
-    arrays = {}
-    for i in program.weights:
-        leaf = program.leaf(i)
-        if leaf.key not in weights:
-            raise fail("E503", f"weight `{leaf.name}` ({leaf.key}) has no array")
-        arrays[i] = weights[leaf.key]
-    return arrays
-
-
 def _run(
     schedule: Schedule,
     nodes: Sequence[int],
@@ -169,9 +159,7 @@ def arrays_by_key(program: Program, values: Mapping[str, Any]) -> dict[str, Any]
     leaves = {program.leaf(i).name: program.leaf(i) for i in program.weights}
     arrays = {}
     for name, array in values.items():
-        if name not in leaves:
-            message = f"`{program.name}` has no weight `{name}`"
-            raise fail("E324", message, help=did_you_mean(name, leaves))
+        check_known(name, leaves, "E324", f"`{program.name}` has no weight `{name}`")
         t, value = leaves[name].type, array if hasattr(array, "dtype") else np.asarray(array)
         given = DTYPE_NAMES.get(value.dtype.name, value.dtype.name)
         if tuple(value.shape) != t.shape or given != t.dtype:

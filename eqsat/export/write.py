@@ -5,8 +5,6 @@ An e-graph → egraph-serialize JSON, which extractors and visualizers of other 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +23,9 @@ from eqsat.export.plan import (
     plan_schedule,
 )
 from eqsat.export.timeline import VIEWERS
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, did_you_mean, fail
 from eqsat.model.egraph import EGraph, ENode
+from eqsat.model.files import write_aside
 from eqsat.model.leaves import Leaf
 from eqsat.model.ops import LEAVES, VIEWS
 from eqsat.model.program import Program
@@ -156,8 +155,7 @@ def export_sizes(
 
 def check_word(what: str, word: str, words: Sequence[str]) -> None:
     """EqsatError E383 unless the word is one of these."""
-    if word not in words:
-        raise fail("E383", f"no {what} `{word}`", help=did_you_mean(word, words))
+    check_known(word, words, "E383", f"no {what} `{word}`")
 
 
 def check_sizes(name: str, sizes: Mapping[str, int], asked: Mapping[str, int]) -> None:
@@ -220,19 +218,7 @@ def write_files(exported: Exported, path: Path) -> Exported:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for name, data in reversed(exported.files):  # the model last: it names the others
-            _replace(path.parent / (name or path.name), data)
+            write_aside(path.parent / (name or path.name), data)
     except OSError as e:
         raise fail("E384", f"cannot write `{path}`: {e.strerror or e}") from e
     return exported.at(str(path))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(aside).chmod(0o644)
-        Path(aside).replace(path)
-    except BaseException:  # Ctrl-C included: nothing half written stays
-        Path(aside).unlink(missing_ok=True)
-        raise

@@ -8,14 +8,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from eqsat.frontends.serialized import JsonPlaces, Key
+from eqsat.frontends.serialized import JsonPlaces, Key, parsed
 from eqsat.model.diag import Diagnostic, EqsatError, Span, did_you_mean, fail, sort_diagnostics
 from eqsat.model.files import read_text
 from eqsat.model.sharding import (
@@ -205,7 +204,7 @@ def read_sharding(path: Path) -> ShardProblem:
     """
     text = _text(path)
     places = JsonPlaces(str(path), text)
-    data = _parse(text, places)
+    data = parsed(text, places, "E351")
     troubles = list(_shape(data))
     if not troubles:
         problem = data["problem"]
@@ -244,18 +243,6 @@ def _text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise fail("E351", f"the text in `{path}` is not UTF-8 at byte {e.start}") from None
-
-
-def _parse(text: str, places: JsonPlaces) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as e:
-        at = places.at(min(e.pos, max(len(text) - 1, 0)))
-        raise fail("E351", f"not JSON: {e.msg[0].lower()}{e.msg[1:]}", at) from None
-    except RecursionError:
-        raise fail("E351", f"`{places.file}` is nested too deeply") from None
-    except ValueError:  # Python's limit of digits
-        raise fail("E351", f"`{places.file}` holds a number that is too long") from None
 
 
 # ---- shape ---------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from eqsat.model.program import Builder
 from eqsat.model.tensor import TensorType
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.programs import element_dtype, weight_key
+from eqsat.ops.movement.lists import inverse
 from eqsat.ops.programs.cutting import UNKNOWN, Cutter
 
 # opcode → primitive of the same operands
@@ -347,7 +348,7 @@ class _Reader:
         }
         values = [
             x if isinstance(x, Tensor)
-            else transposed(ctx, ctx.full(leaves[x.node]), _inverse(x.type.order))
+            else transposed(ctx, ctx.full(leaves[x.node]), inverse(x.type.order))
             for x in xs
         ]  # fmt: skip
         outputs = self._computed(ctx, i, values, MOST_CALLS)
@@ -462,13 +463,9 @@ def _reinterpreted(
     _check_bytes(i, source.tensor, t.tensor)
     lying = transposed(ctx, operands[0], source.order)
     shape = tuple(t.tensor.shape[d] for d in t.order)
-    return transposed(ctx, reshaped(ctx, lying, shape), _inverse(t.order))
+    return transposed(ctx, reshaped(ctx, lying, shape), inverse(t.order))
 
 
 def _check_bytes(i: Instruction, source: TensorType, to: TensorType) -> None:
     if source.size != to.size or source.dtype != to.dtype:
         raise fail("E345", f"`bitcast` of {source} to {to}: other bytes", i.span)
-
-
-def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(order)), key=order.__getitem__))

@@ -19,7 +19,7 @@ from eqsat.model.generic import Generic
 from eqsat.model.leaves import Leaf
 from eqsat.model.program import Node
 from eqsat.model.tensor import DTYPES, is_float
-from eqsat.ops.meaning.programs import evaluate_node
+from eqsat.ops.meaning.programs import element_dtype, evaluate_node
 from eqsat.ops.meaning.scalar import held_dtype, integer_range
 from eqsat.ops.movement.moves import gather_of
 
@@ -86,8 +86,6 @@ Results = list[Tensor] | None
 
 def line(ctx: Context, extent: int, dtype: str = "i32") -> Tensor:
     """0, 1, … extent - 1."""
-    from eqsat.ops.meaning.programs import element_dtype
-
     return ctx.weight(np.arange(extent).astype(element_dtype(dtype)), "iota")
 
 

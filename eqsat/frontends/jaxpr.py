@@ -18,7 +18,7 @@ from eqsat.frontends.valuenames import ValueNames, raised_at
 from eqsat.frontends.values import Context, Tensor, round_to, tensor_type
 from eqsat.model.control import every_program
 from eqsat.model.deadline import gc_paused
-from eqsat.model.diag import EqsatError, did_you_mean, fail
+from eqsat.model.diag import EqsatError, check_known, fail
 from eqsat.model.leaves import Leaf, Opaque
 from eqsat.model.program import Builder, prune
 from eqsat.model.tensor import TensorType
@@ -109,12 +109,7 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
 
 def _check_weights(weights: tuple[str, ...], paths: set[str]) -> None:
     for w in weights:
-        if w not in paths:
-            raise fail(
-                "E324",
-                f"`weights` names `{w}`, which is no argument with arrays",
-                help=did_you_mean(w, paths),
-            )
+        check_known(w, paths, "E324", f"`weights` names `{w}`, which is no argument with arrays")
 
 
 def _aval(x: Any, path: str) -> Any:

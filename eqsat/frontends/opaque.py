@@ -20,6 +20,7 @@ from eqsat.model.diag import fail
 from eqsat.model.generic import Result
 from eqsat.model.leaves import Opaque
 from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.programs import element_dtype
 
 
 @dataclass(frozen=True)
@@ -287,8 +288,6 @@ class OpaqueCall:
 
 def _shape_struct(t: TensorType) -> Any:
     import jax
-
-    from eqsat.ops.meaning.programs import element_dtype
 
     return jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype))
 

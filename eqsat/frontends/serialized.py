@@ -150,20 +150,26 @@ class _RepeatedKeyError(Exception):
     pass
 
 
+def parsed(text: str, places: JsonPlaces, code: str, what: str = "", **numbers: Any) -> Any:
+    """The data of JSON text; EqsatError with this code. numbers: arguments of `json.loads`."""
+    try:
+        return json.loads(text, **numbers)
+    except json.JSONDecodeError as e:
+        at = places.at(min(e.pos, max(len(text) - 1, 0)))
+        raise fail(code, f"not JSON: {e.msg[0].lower()}{e.msg[1:]}", at) from None
+    except RecursionError:
+        raise fail(code, f"`{places.file}` is nested too deeply{what}") from None
+    except (ArithmeticError, ValueError):  # of Decimal, or Python's limit of digits
+        raise fail(code, f"`{places.file}` holds a number that is too long") from None
+
+
 def _parse(text: str, places: JsonPlaces) -> Any:
     """The data of the text, numbers as Decimal; EqsatError (E340, E342)."""
     try:
-        return json.loads(
-            text, object_pairs_hook=_object, parse_int=Decimal, parse_float=Decimal,
-            parse_constant=Decimal,
+        return parsed(
+            text, places, "E340", " to be an e-graph", object_pairs_hook=_object,
+            parse_int=Decimal, parse_float=Decimal, parse_constant=Decimal,
         )  # fmt: skip
-    except json.JSONDecodeError as e:
-        at = places.at(min(e.pos, max(len(text) - 1, 0)))
-        raise fail("E340", f"not JSON: {e.msg[0].lower()}{e.msg[1:]}", at) from None
-    except RecursionError:
-        raise fail("E340", f"`{places.file}` is nested too deeply to be an e-graph") from None
-    except ArithmeticError:
-        raise fail("E340", f"`{places.file}` holds a number that is too long") from None
     except _RepeatedKeyError:
         raise EqsatError(*_repetitions(text, places)) from None
 

@@ -9,7 +9,7 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -120,7 +120,7 @@ class ValueNames:
         weight = "".join(self.leaves.get(i, "") for i in moved)
         self.open.append(Scope(len(self.builder.nodes), path, at, "", node, weight))
         if not scopes and not node:
-            module = self._of_weight(reads)
+            module = next((m for node in reads if (m := _module(self.leaves.get(node, "")))), ())
             path = path or self._of_function(function)
             path = (*path, *module) if len(module) == 1 else module or path
         name = spoken(".".join((*path, _word(eqn))))
@@ -172,10 +172,6 @@ class ValueNames:
         key = ".".join((*path, name))
         self.calls[key] = self.calls.get(key, 0) + 1
         return name if self.calls[key] == 1 else f"{name}_{self.calls[key]}"
-
-    def _of_weight(self, reads: Iterable[int]) -> tuple[str, ...]:
-        """The module that a weight stands in, by its path among the arguments."""
-        return next((m for node in reads if (m := _module(self.leaves.get(node, "")))), ())
 
     def _of_function(self, function: str) -> tuple[str, ...]:
         """The innermost function with a name: `attention.<locals>.<genexpr>` is `attention`."""

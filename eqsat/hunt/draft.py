@@ -80,12 +80,9 @@ class Draft:
             if want is not None and want != bound:
                 raise Misfit
             return bound
-        type_ = want or self._any_type()
+        type_ = want or TensorType(self.scale.element(self.rng), self.scale.shape(self.rng))
         self.tensors[name] = (type_,)
         return type_
-
-    def _any_type(self) -> TensorType:
-        return TensorType(self.scale.element(self.rng), self.scale.shape(self.rng))
 
     def _place(self, p: _Place, want: TensorType | None) -> None:
         """Elaborate one operand position."""

@@ -33,6 +33,7 @@ from eqsat.ops.attrs import FUNCTIONS
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.programs.facts import FACTS
 from eqsat.ops.spelling.chains import merge_elementwise
+from eqsat.saturate import saturate
 from eqsat.saturate.rows import (
     Answers,
     NoRow,
@@ -280,7 +281,6 @@ def check_example(
 ) -> Diagnostic | None:
     """None if start and goal are one class (`reaches`), or are not (`avoids`)."""
     from eqsat.lang.rule import parse_example
-    from eqsat.saturate import saturate
 
     start, goal = parse_example(rule, example)
     if _named_ops(rule):  # they match elementwise ops as a program has them that is read

@@ -131,7 +131,7 @@ class _Trial:
 
     def _beyond(self, rights: Sequence[Side], contents: Contents) -> str:
         """The fault of the bound that an inexact rule states, "" if there is none."""
-        if not self.rule.bound or self._has_garbage(rights, contents):
+        if not self.rule.bound or contents.any_open or any(map(self._makes_garbage, rights)):
             return ""
         is_open = self.opened(self.left.root)[0]
         faults = (
@@ -139,9 +139,6 @@ class _Trial:
             for right in rights
         )
         return next(filter(None, faults), "")
-
-    def _has_garbage(self, rights: Sequence[Side], contents: Contents) -> bool:
-        return contents.any_open or any(map(self._makes_garbage, rights))
 
     def _misfit(self, right: Side) -> str:
         left = side_types(self.left.root, self.types)

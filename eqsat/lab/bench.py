@@ -10,17 +10,19 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from eqsat.api import Run
+from eqsat.execute.draw import drawn_weights, random_inputs
+from eqsat.execute.timing import interleave, interval
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.report.formatting import count_text, table_text, us_text
 from eqsat.run.kernelcode import dispatch_of
-
-if TYPE_CHECKING:
-    from eqsat.api import Run
 
 
 def repeated(
@@ -64,9 +66,7 @@ def operand_arrays(run: Run, seed: int = 0) -> list[list[Any]]:
     Weights whose values are not known are drawn as well. EqsatError as executing raises it.
     """
     import jax
-    import numpy as np
 
-    from eqsat.execute.draw import drawn_weights, random_inputs
     from eqsat.execute.executable import held_view
 
     executable, schedule = run.executable, run.schedule
@@ -213,9 +213,6 @@ def _programs(
 
 def _whole(run: Run, seed: int) -> Side:
     import jax
-    import numpy as np
-
-    from eqsat.execute.draw import drawn_weights, random_inputs
 
     if lacking := drawn_weights(run.program, run.weights):
         run.executable.take_weights(lacking)  # any values take the same time
@@ -297,8 +294,6 @@ def work_key(schedule: Schedule, d: Dispatch) -> object:
 
 def turns_of(many: Callable[[int], Any]) -> int:
     """How many runs inside one call take `TURN_SECONDS` at least."""
-    import time
-
     turns = 1
     while turns < MOST_TURNS:
         many(turns)
@@ -317,8 +312,6 @@ def _repeating(many: Callable[[int], Any], turns: int) -> Side:
 # ---- the clock -----------------------------------------------------------------------------------
 def medians_us(sides: Mapping[str, Side], rounds: int) -> dict[str, tuple[float, ...]]:
     """Per side: median, lower and upper end of a call's microseconds, and those of the process."""
-    from eqsat.execute.timing import interleave, interval
-
     calls, seconds = interleave(sides, rounds)
     intervals: dict[str, tuple[float, ...]] = {}
     for name, batches in seconds.items():

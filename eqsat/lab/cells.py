@@ -27,7 +27,6 @@ from eqsat.run.saved import load_folder
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
     from eqsat.lang.experiments import ExperimentFile as Plan
-    from eqsat.run import Run
 
 Heard = Callable[[str, str], None]  # a row, and how far its search is
 DEFAULT_SECONDS = 60.0  # of a row whose experiment names no limit

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eqsat.lab.results import CellResult, basis_lines
 from eqsat.lab.rowtable import BEST, NOT_PROVEN, UNPROVEN, measured_text
@@ -14,9 +14,6 @@ from eqsat.lab.store.record import NOT_RUN
 from eqsat.lang.experimentformat import ASKED, MEASURED, ROW, Figure, cell_key
 from eqsat.model.diag import did_you_mean, fail
 from eqsat.report.formatting import bytes_text, table_text, us_text
-
-if TYPE_CHECKING:
-    from eqsat.lab.results import CellResult
 
 LEGEND = f"{BEST} best of its line   {NOT_PROVEN}"
 

@@ -29,12 +29,12 @@ from eqsat.lab.sweep import (
     run_and_tell,
     sweep,
 )
-from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
+from eqsat.model.diag import Diagnostic, EqsatError, check_known, fail
+from eqsat.run import Run
 
 if TYPE_CHECKING:
     from eqsat.lang.experiments import Cell
     from eqsat.lang.experiments import ExperimentFile as Plan
-    from eqsat.run import Run
 
 REFUTED = 1  # exit code of an EqsatError about a rule with a counterexample
 
@@ -148,8 +148,7 @@ def _crew(jobs: int, dask: str, stack: ExitStack, watch: Watcher) -> Crew | None
 def _wanted(plan: Plan, names: Sequence[str]) -> list[Cell]:
     names_of_rows = [c.name for c in plan.cells]
     for name in names:
-        if name not in names_of_rows:
-            raise fail("E269", f"no row `{name}`", help=did_you_mean(name, names_of_rows))
+        check_known(name, names_of_rows, "E269", f"no row `{name}`")
     return [c for c in plan.cells if not names or c.name in names]
 
 

@@ -19,14 +19,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqsat.lab.store.store import Measurement
+import numpy as np
+
+from eqsat.execute.draw import drawn_weights, random_inputs
+from eqsat.execute.timing import BATCH_SECONDS, MOST_CALLS, batch, interval, seconds_per_call
+from eqsat.lab.store.store import Measurement, RunStore
 from eqsat.lab.store.tables import measuring
 from eqsat.model.diag import fail
+from eqsat.run import Run
+from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lab.results import CellResult
-    from eqsat.lab.store.store import RunStore
-    from eqsat.run import Run
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,6 @@ def _group(
 
 def _here(distinct: Sequence[CellResult], rounds: Rounds) -> dict[str, Measurement]:
     """Timed in this process: the interval is that of the median of its samples."""
-    from eqsat.execute.timing import interval
-
     calls = {o.record.program_hash: timed_call(o.need_run()) for o in distinct}
     count, samples = measured_rounds(calls, rounds.runs, rounds.warmup)
     return {
@@ -152,8 +154,6 @@ def _in_child(folders: Mapping[str, str], rounds: Rounds, seed: int) -> dict[str
 
 def answer_parent() -> None:
     """In the child: samples of the runs that the parent names, as one line of JSON."""
-    from eqsat.run.saved import load_folder
-
     request = json.load(sys.stdin)
     calls = {k: timed_call(load_folder(Path(f))) for k, f in request["folders"].items()}
     count, samples = measured_rounds(calls, request["rounds"], request["warmup"], request["seed"])
@@ -170,8 +170,6 @@ def measured_rounds(
     anew for each round, always the same draws. A batch is so many calls that the quickest program
     takes some milliseconds.
     """
-    from eqsat.execute.timing import BATCH_SECONDS, MOST_CALLS, batch, seconds_per_call
-
     for call in calls.values():
         batch(call, max(warmup, 1))
     one = min(map(seconds_per_call, calls.values()))
@@ -190,9 +188,6 @@ def measured_rounds(
 def timed_call(run: Run) -> Callable[[], Any]:
     """The run's program on inputs that are on the device."""
     import jax
-    import numpy as np
-
-    from eqsat.execute.draw import drawn_weights, random_inputs
 
     if lacking := drawn_weights(run.program, run.weights):
         run.executable.take_weights(lacking)  # any values take the same time

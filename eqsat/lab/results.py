@@ -15,15 +15,19 @@ from eqsat.lab.rowtable import NOT_PROVEN, described, first_few, key_text, name_
 from eqsat.lab.store.record import FOUND, NOT_RUN, RunRecord
 from eqsat.lab.store.store import Measurement
 from eqsat.model.diag import Diagnostic, EqsatError, fail, sort_diagnostics
+from eqsat.model.files import write_text
+from eqsat.model.rules import RuleCheck
 from eqsat.report.facts import goal_key
 from eqsat.report.finished import ELSEWHERE
 from eqsat.report.formatting import count_text, us_text
+from eqsat.report.text import check_lines
+from eqsat.run import Run
 from eqsat.run.content import used_versions
+from eqsat.run.saved import load_folder
 
 if TYPE_CHECKING:
     from eqsat.lang.experimentformat import Figure
     from eqsat.lang.experiments import Cell
-    from eqsat.run import Run
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,6 @@ class CellResult:
         """The run with everything it made; None if there is no answer."""
         if self.held is not None or self.folder is None or not self.has_answer:
             return self.held
-        from eqsat.run.saved import load_folder
-
         return load_folder(self.folder)
 
     @property
@@ -242,9 +244,6 @@ class Results:
 
     def rule_check_lines(self) -> list[str]:
         """Per row what is not known of its rules."""
-        from eqsat.model.rules import RuleCheck
-        from eqsat.report.text import check_lines
-
         every_line = []
         for o in self.outcomes:
             check = (o.record.summary or {}).get("rule_check")
@@ -282,7 +281,6 @@ class Results:
         beside the best row of its program.
         """
         from eqsat.lab.resultpage import results_page, write_row_pages
-        from eqsat.model.files import write_text
 
         linked = write_row_pages(self.outcomes, folder) if pages else {}
 

@@ -172,7 +172,7 @@ class Attributes:
         if len(good) < len(args) or self._is_refused(function, node.args, good):
             return None, function.given(())
         return Function(name, good, self.tree.span(node)), function.given(
-            [self._kind(a) for a in good]
+            [self.scope.kind(a.name) if isinstance(a, Name) else UNKNOWN for a in good]
         )
 
     def _is_refused(
@@ -188,10 +188,6 @@ class Attributes:
                 self.report("E026", node, problem, function.doc)
                 return True
         return False
-
-    def _kind(self, expr: AttrExpr) -> str:
-        """The kind of an argument, if it is a variable."""
-        return self.scope.kind(expr.name) if isinstance(expr, Name) else UNKNOWN
 
     def _field(self, node: ast.Attribute) -> tuple[AttrExpr | None, str]:
         base, kind = self.infer(node.value)

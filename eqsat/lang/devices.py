@@ -15,7 +15,7 @@ from eqsat.lang.requests import override
 from eqsat.lang.source import YamlSource, load_yaml, refuse
 from eqsat.lang.targets import load_target
 from eqsat.model.devices import DeviceMap, Link
-from eqsat.model.diag import Diagnostic, did_you_mean, fail
+from eqsat.model.diag import Diagnostic, check_known, did_you_mean, fail
 from eqsat.model.target import Target
 from eqsat.plugins import find_names
 
@@ -71,8 +71,7 @@ def find_devices(name: str | Path, folders: Iterable[str | Path] = ()) -> Path:
             return Path(name)
         raise fail("E211", f"no device map `{name}`")
     files = find_names("devices", ".yaml", folders)
-    if str(name) not in files:
-        raise fail("E211", f"no device map named `{name}`", help=did_you_mean(str(name), files))
+    check_known(str(name), files, "E211", f"no device map named `{name}`")
     return files[str(name)]
 
 

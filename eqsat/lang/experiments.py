@@ -31,7 +31,7 @@ from eqsat.lang.requests import limits_of, parse_goals
 from eqsat.lang.rulesets import find_rules, load_rulesets
 from eqsat.lang.source import KeyPath, YamlSource, load_yaml, read_yaml, refuse
 from eqsat.lang.targets import find_target
-from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, did_you_mean, fail
+from eqsat.model.diag import Diagnostic, EqsatError, Note, Span, check_known, did_you_mean, fail
 from eqsat.model.limits import WORK_LIMIT, Limits
 from eqsat.model.rules import RuleSet
 from eqsat.model.selection import GoalRequest
@@ -137,8 +137,7 @@ def find_experiment(name: str | Path, folders: Folders = ()) -> Path:
     if str(name).endswith((".yaml", ".yml")) and Path(name).is_file():
         return Path(name)
     files = find_names("experiments", ".yaml", folders)
-    if str(name) not in files:
-        raise fail("E266", f"no experiment `{name}`", help=did_you_mean(str(name), files))
+    check_known(str(name), files, "E266", f"no experiment `{name}`")
     return files[str(name)]
 
 
@@ -405,5 +404,4 @@ class _CellReader:
 
 def _row_named(name: str, rows: list[RowRecord], span: Span) -> None:
     row_names = [r.name for r in rows]
-    if name not in row_names:
-        raise fail("E269", f"no row `{name}`", span, help=did_you_mean(name, row_names))
+    check_known(name, row_names, "E269", f"no row `{name}`", span=span)

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from eqsat import host
@@ -42,8 +43,6 @@ KEYS = {"copy_rate": "copy"}
 
 def versions() -> dict[str, str]:
     """Versions of the packages that the figures depend on."""
-    from importlib.metadata import version
-
     return {name: version(name) for name in ("eqsat", "jax", "jaxlib", "llvmlite")}
 
 

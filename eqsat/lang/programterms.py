@@ -18,6 +18,8 @@ from eqsat.model.layout import ROLES, ROWS, Encoding, Layout
 from eqsat.model.leaves import Fill, Leaf, Opaque
 from eqsat.model.program import Builder, Program
 from eqsat.model.tensor import DEFAULT, DTYPES, NONE, TensorType, is_float
+from eqsat.ops.generics.canonical import generic_node, identity
+from eqsat.ops.meaning.scalar import FUNCTIONS, result_dtype
 from eqsat.ops.op import Op
 from eqsat.ops.registry import all_ops, op_record
 
@@ -76,8 +78,6 @@ def _rank(c: Call, sizes: Shape, maps: tuple[Any, ...], reduces: bool) -> int:
 
 
 def _yield_dtypes(c: Call, exprs: tuple[Expr, ...], types: Types) -> list[str]:
-    from eqsat.ops.meaning.scalar import result_dtype
-
     dtypes = []
     for i, e in enumerate(exprs):
         if any(o >= len(types) for o in e.operands()):
@@ -292,8 +292,6 @@ class Call:
         self.keywords = {k.arg or "**": k for k in node.keywords}
 
     def build(self) -> int:
-        from eqsat.ops.meaning.scalar import FUNCTIONS
-
         ops = {name: r for name, r in all_ops().items() if r.attr is not Leaf}
         if self.op in ops:
             return self._structured(ops[self.op])
@@ -358,8 +356,6 @@ class Call:
     # ---- sugar ------------------------------------------------------------------------------
     def _matmul(self) -> int:
         """`matmul(a, b)`: leading dims are batch dims; small types accumulate in f32 or i32."""
-        from eqsat.ops.generics.canonical import generic_node
-
         self._refuse_keywords(("precision",))
         if len(self.node.args) != 2:
             raise self.misfit(f"`matmul` takes 2 operands, got {len(self.node.args)}")
@@ -406,8 +402,6 @@ class Call:
         return dtype if is_float(dtype) else acc
 
     def _cast(self, node: int, dtype: str) -> int:
-        from eqsat.ops.generics.canonical import generic_node, identity
-
         t = self.builder.type(node)
         if t.dtype == dtype:
             return node
@@ -418,9 +412,6 @@ class Call:
 
     def _elementwise(self) -> int:
         """A scalar function on tensors of one shape and numbers."""
-        from eqsat.ops.generics.canonical import generic_node, identity
-        from eqsat.ops.meaning.scalar import result_dtype
-
         self._refuse_keywords(())
         args = self._scalar_args()
         nodes = [a for a in args if isinstance(a, int)]
@@ -444,8 +435,6 @@ class Call:
 
     def _scalar_args(self) -> list[int | Expr | str]:
         """Nodes, numbers, and for `cast` the element type."""
-        from eqsat.ops.meaning.scalar import FUNCTIONS
-
         want = {"relu": 1, "cast": 2}.get(self.op) or FUNCTIONS[self.op].arity
         given = self.node.args
         if len(given) != want:

@@ -28,7 +28,7 @@ from eqsat.lang.targetvalues import (
 )
 from eqsat.lang.units import read_quantity
 from eqsat.model.attr import Shape
-from eqsat.model.diag import Diagnostic, EqsatError, did_you_mean, fail
+from eqsat.model.diag import Diagnostic, EqsatError, check_known, did_you_mean, fail
 from eqsat.model.limits import KEYS, Limits, check_key
 from eqsat.model.mesh import REPLICATED, Mesh, Spread
 from eqsat.model.pipelines import Pipeline
@@ -188,8 +188,7 @@ def _goal(text: str) -> GoalRequest:
     match = _GOAL.fullmatch(text.strip())
     goals = (*GOALS, *plugged_in("goals"))
     word = text.partition(":")[0].strip()
-    if word not in goals:
-        raise fail("E264", f"no goal named `{word}`", help=did_you_mean(word, goals))
+    check_known(word, goals, "E264", f"no goal named `{word}`")
     if match is None:
         hint = f"write `{word}:0.5` or `{word}:within=1%`"
         raise fail("E264", f"cannot read the goal `{text}`", help=hint)
@@ -303,9 +302,7 @@ def read_spread(text: str, name: str, shape: Shape, mesh: Mesh) -> Spread | None
         for axis in (a.strip() for a in axes.split("+")):
             if axis in ("-", ""):
                 continue
-            if axis not in mesh.names:
-                help = did_you_mean(axis, mesh.names)
-                raise fail("E232", f"`{name}={text}`: the mesh has no axis `{axis}`", help=help)
+            check_known(axis, mesh.names, "E232", f"`{name}={text}`: the mesh has no axis `{axis}`")
             at = mesh.names.index(axis)
             if spread[at] != REPLICATED:
                 raise fail("E232", f"`{name}={text}` cuts two dims over `{axis}`")

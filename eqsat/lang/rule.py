@@ -13,7 +13,7 @@ from eqsat.lang.attributes import Scope
 from eqsat.lang.content import plain_form
 from eqsat.lang.opsugar import MOST_ORDERS, NamedOps, Order
 from eqsat.lang.problems import OneOrMore, Record, coded
-from eqsat.lang.source import KeyPath, Placed, YamlSource
+from eqsat.lang.source import KeyPath, Placed, YamlSource, placed_at
 from eqsat.lang.terms import TermReader
 from eqsat.model.diag import Diagnostic, EqsatError, Span
 from eqsat.model.program import Program
@@ -159,22 +159,15 @@ class _RuleSides:
     orders: list[tuple[Order, ...]]  # of operands of named ops, in which the left side is matched
 
 
+@dataclass(eq=False)
 class RuleReader:
     """Reads the rule at `path`; what is wrong goes to `problems`."""
 
-    def __init__(
-        self,
-        source: YamlSource,
-        path: KeyPath,
-        ruleset: RuleSetRecord,
-        record: RuleRecord,
-        problems: list[Diagnostic],
-    ):
-        self.source = source
-        self.path = path
-        self.ruleset = ruleset
-        self.record = record
-        self.problems = problems
+    source: YamlSource
+    path: KeyPath
+    ruleset: RuleSetRecord
+    record: RuleRecord
+    problems: list[Diagnostic]
 
     def read(self, *, checks_examples: bool = True) -> list[Rule]:
         """The rule, and with `both_ways` its reverse; empty if it is refused."""
@@ -344,8 +337,6 @@ def parse_example(rule: Rule, example: Example) -> tuple[Program, Program]:
 
     EqsatError (E3xx) if a term cannot be read, or if the two differ in type (E305).
     """
-    from eqsat.lang.source import placed_at
-
     texts = (
         placed_at(example.start, example.start_span),
         placed_at(example.reaches or example.avoids, example.goal_span),

@@ -9,7 +9,7 @@ from eqsat.lang.experimentformat import ExperimentRecord
 from eqsat.lang.problems import Record
 from eqsat.lang.rule import RuleSetRecord
 from eqsat.lang.targetformat import TargetRecord
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known
 
 FORMATS: dict[str, type[Record]] = {
     "ruleset": RuleSetRecord,
@@ -21,8 +21,7 @@ FORMATS: dict[str, type[Record]] = {
 
 def schema(what: str) -> dict[str, Any]:
     """The JSON schema of `ruleset`, `target`, `experiment` or `devices`; E267 for anything else."""
-    if what not in FORMATS:
-        raise fail("E267", f"no schema for `{what}`", help=did_you_mean(what, FORMATS))
+    check_known(what, FORMATS, "E267", f"no schema for `{what}`")
     json_schema = FORMATS[what].model_json_schema(by_alias=True)
     if what == "target":  # a target that extends another may leave out any key
         every, few = json_schema["required"], ["target", "extends"]

@@ -26,8 +26,6 @@ from eqsat.ops.vocabulary import PLURAL
 AROUND = ([True, False, True], [True, False, True, False, True])
 ITEMS = {many: one for one, many in PLURAL.items() if one != "tensor"} | {"ints": "int"}
 
-__all__ = ["Scope", "TermReader", "read_binding"]
-
 
 @dataclass
 class TermReader:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, did_you_mean, fail
 from eqsat.plugins import plugged_in
 
 _QUANTITY = re.compile(
@@ -142,9 +142,7 @@ BUDGETS = {
 def check_budget(goal: str, where: str) -> None:
     """EqsatError (E205) if there is no such goal."""
     goals = (*BUDGETS, *plugged_in("goals"))
-    if goal not in goals:
-        message = f"{where}: no goal named `{goal}`"
-        raise fail("E205", message, help=did_you_mean(goal, goals))
+    check_known(goal, goals, "E205", f"{where}: no goal named `{goal}`")
 
 
 def budget(goal: str, value: Any) -> int:

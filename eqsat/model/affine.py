@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -67,6 +68,6 @@ def maps_from_json(data: Any, symbols: Symbols) -> tuple[Map, ...]:
     return tuple(tuple(Affine.from_json(e, symbols) for e in m) for m in data)
 
 
-def map_loops(m: Map) -> set[int]:
-    """The loops that a map names."""
+def map_loops(m: Iterable[Affine]) -> set[int]:
+    """The loops that a map, or other indices, name."""
     return {d for e in m for d, _ in e.terms}

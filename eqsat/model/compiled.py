@@ -10,10 +10,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord
 from eqsat.model.oracle import Oracle, parse_oracle
 from eqsat.model.program import Program
 
@@ -80,7 +80,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(JsonRecord):
     """All that were timed, the chosen one first, in `rounds` interleaved rounds of `calls` calls.
 
     kept: number of the program that the run holds: the fastest, unless the chosen one is as fast
@@ -97,14 +97,6 @@ class Measured:
     def keeps_input_by_xla(self) -> bool:
         """Whether XLA's own form of the input was the fastest."""
         return self.programs[self.kept].origin == INPUT_BY_XLA
-
-    def to_json(self) -> dict[str, Any]:
-        programs = [vars(p) | {"ratio": list(p.ratio)} for p in self.programs]
-        return vars(self) | {"programs": programs}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Measured:
-        return restored(cls, data)
 
 
 # figures in which answers are compared, the first that a compiler tells counts
@@ -129,7 +121,7 @@ class RefusedDispatch:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(JsonRecord):
     """One program as a compiler has it; None where it does not tell.
 
     kernels: launches, those of a loop's body once. peak_bytes: arguments, results and temporaries
@@ -151,8 +143,8 @@ class Figures:
     refused: str | None = None
     refused_dispatches: tuple[RefusedDispatch, ...] = ()
 
-    def is_better(self, other: Figures, count: str) -> bool:
-        """Whether it surely has less of a count than the other one.
+    def is_better(self, other: Figures, count: str, *, or_equal: bool = False) -> bool:
+        """Whether it surely has less of a count than the other one, or no more.
 
         Kernels without cycles may take any time: an answer is better only if the other one has all
         of those that it has.
@@ -162,7 +154,8 @@ class Figures:
             return False
         if other.refused is not None or theirs is None:
             return True
-        return amount < theirs and not (count == "cycles" and self.has_more_unknown(other))
+        is_less = amount <= theirs if or_equal else amount < theirs
+        return is_less and not (count == "cycles" and self.has_more_unknown(other))
 
     def has_more_unknown(self, other: Figures) -> bool:
         """Whether a kernel without cycles is none that the other one has, too.
@@ -177,16 +170,6 @@ class Figures:
                 return True
             theirs.remove(max(match, key=_label_bytes))
         return False
-
-    def to_json(self) -> dict[str, Any]:
-        refused = [asdict(r) for r in self.refused_dispatches]
-        return asdict(self) | {
-            "uncounted": list(self.uncounted), "refused_dispatches": refused,
-        }  # fmt: skip
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Figures:
-        return restored(cls, data)
 
 
 def _stands_for(label: str, other: str) -> bool:
@@ -257,21 +240,16 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(JsonRecord):
     """All that compilers told of a run, one entry per device, in the order of asking."""
+
+    FORMAT = 1
 
     told: tuple[Told, ...] = ()
 
     def with_told(self, one: Told) -> Compiled:
         """With the answer for one device, in place of an earlier one for it."""
         return Compiled((*(t for t in self.told if t.oracle != one.oracle), one))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"format": 1, "told": [asdict(t) for t in self.told]}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Compiled:
-        return restored(cls, {"told": data["told"]})
 
 
 @dataclass(frozen=True)
@@ -291,7 +269,7 @@ class Weighed:
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(JsonRecord):
     """Programs of a search as their oracle counts them, the chosen one first, and which was kept.
 
     count: one of `COUNTS`; "" where the compiler told none of them of any program.
@@ -324,11 +302,3 @@ class Checked:
     def keeps_input_by_xla(self) -> bool:
         """Whether the function as the compiler has it was kept."""
         return self.programs[self.kept].origin == INPUT_BY_XLA
-
-    def to_json(self) -> dict[str, Any]:
-        programs = [vars(p) | {"figures": p.figures.to_json()} for p in self.programs]
-        return vars(self) | {"programs": programs}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Checked:
-        return restored(cls, data)

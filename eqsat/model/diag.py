@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,6 +124,14 @@ def sort_diagnostics(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...
 
 
 FEW_WORDS, SHOWN_WORDS = 12, 60  # of a help text, beside a command that lists them and without
+
+
+def check_known(
+    word: str, words: Collection[str], code: str, message: str, span: Span | None = None
+) -> None:
+    """EqsatError with this code and message, and a word like it, unless a word is one of these."""
+    if word not in words:
+        raise fail(code, message, span, help=did_you_mean(word, words))
 
 
 def did_you_mean(word: str, words: Iterable[str], listing: str = "") -> str:

@@ -8,11 +8,12 @@ another lay: whose bytes it is, and what of that makes no sense.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord, restored
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program
 
 
@@ -104,7 +105,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Printed):
     """The price of a dispatch: compute, traffic per memory level, relayout and launch.
 
     `time_ps` is the sum of the longer of compute and traffic, the part of the shorter one that does
@@ -137,8 +138,6 @@ class Parts:
         sides = {"compute": self.compute_ps} | dict(self.traffic_ps)
         sides |= {"relayout": self.relayout_ps, "launch": self.launch_ps}
         return ", ".join(f"{name} {ps / 1e6:.3f} us" for name, ps in sides.items() if ps)
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"traffic_ps": dict(self.traffic_ps), "bound": self.bound}
@@ -189,7 +188,7 @@ _KINDS: dict[str, type[Plan]] = {}
 
 
 @dataclass(frozen=True)
-class Dispatch:
+class Dispatch(JsonRecord):
     """One kernel: nodes of the schedule's program computed together.
 
     A node may appear in several dispatches: it is then computed again in each. name: that of the
@@ -231,17 +230,9 @@ class Dispatch:
             return ""
         return self.parts.bound_text + ("; layouts tie" if self.layouts_tie else "")
 
-    def to_json(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        nested = {
-            "plan": self.plan and self.plan.to_json(),
-            "parts": self.parts and self.parts.to_json(),
-        }
-        return plain | nested
-
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Dispatch:
-        return restored(cls, data if "ops" in data else data | {"ops": data["name"]})
+    def from_json(cls, data: Mapping[str, Any]) -> Dispatch:
+        return super().from_json({"ops": data["name"], **data})
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Reshape, Transpose
 from eqsat.model.ops import CONVERSIONS, VIEWS, attr_from_json
+from eqsat.model.printed import Printed
 from eqsat.model.program import Program, infer, word
 from eqsat.model.shift import Shift, find_shift
 from eqsat.model.symbols import spoken, unique
@@ -216,7 +217,7 @@ class BlockReuse:
 
 
 @dataclass(frozen=True)
-class EGraph:
+class EGraph(Printed):
     """Classes are 0 … n-1; `values[i]` is the class of node i of the input program."""
 
     nodes: tuple[ENode, ...]
@@ -371,5 +372,3 @@ class EGraph:
             )
             lines.append(f"c{c}: {', '.join(map(str, self.types[c]))} = {ops}")
         return "\n".join(lines) + "\n"
-
-    __str__ = to_text

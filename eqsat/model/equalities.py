@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat.model.egraph import EGraph
+from eqsat.model.printed import Printed
 from eqsat.model.program import Node, Program
 from eqsat.model.symbols import Symbol, extents_of
 
@@ -108,7 +109,7 @@ class Equalities:
 
 
 @dataclass(frozen=True)
-class Family:
+class Family(Printed):
     """The program with its symbols, as it was read and as it was searched, and the e-graph.
 
     Every equality of the e-graph holds for every admissible size. `symbols` of the program say
@@ -141,8 +142,6 @@ class Family:
     def to_text(self) -> str:
         """The symbols and the program they stand in."""
         return self.canonical.to_text()
-
-    __str__ = to_text
 
     def to_json(self) -> dict[str, Any]:
         return {

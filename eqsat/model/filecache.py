@@ -12,18 +12,17 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eqsat.model.files import cache_folder, is_own, is_private, make_private
+from eqsat.model.files import ASIDE, cache_folder, is_own, is_private, make_private, write_aside
 
 LARGEST_BYTES = 256 * 2**20  # of all files; the ones used longest ago are deleted beyond it
 KEPT_SHARE = 0.75  # of them that stay then
 LOOKED_SHARE = 1 / 64  # of them that a process writes before it looks at their sizes again
-ASIDE, ASIDE_SECONDS = ".aside", 3600.0  # of a writer that was killed
+ASIDE_SECONDS = 3600.0  # of a writer that was killed
 _SUM = hashlib.sha256().digest_size
 
 
@@ -75,7 +74,7 @@ class FileCache:
             if not is_private(self.folder, self.otherwise):
                 return False
             for name, content in files.items():
-                _write_aside(self.path(name), self._sealed(content))
+                write_aside(self.path(name), self._sealed(content), 0o600)
             self._look_now_and_then(sum(map(len, files.values())))
         except OSError:
             return False
@@ -137,13 +136,3 @@ def _read_own(path: Path) -> bytes:
         if not is_own(status) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"others may write to `{path}`")
         return file.read()
-
-
-def _write_aside(path: Path, data: bytes) -> None:
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=ASIDE)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)

@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from eqsat.model.diag import Diagnostic, EqsatWarning, fail
 
+ASIDE = ".aside"  # of a file that is being written
 VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
 
 
@@ -117,17 +119,20 @@ def read_text(path: Path, code: str, largest_bytes: int, doubt: str = "") -> str
 def write_text(path: Path, text: str) -> Path:
     """Write a file aside, then rename it, so that it is never partial; EqsatError (E407)."""
     try:
-        _write_aside(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(path, text.encode())
     except OSError as e:
         raise fail("E407", f"cannot write `{path}`: {e.strerror or e}") from e
     return path
 
 
-def _write_aside(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+def write_aside(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Write a file under another name, then rename it; OSError, with nothing left behind."""
+    aside = path.with_name(f".{os.getpid()}.{threading.get_ident()}{ASIDE}")
     try:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_bytes(data)
+        if mode is not None:
+            aside.chmod(mode)
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
@@ -153,7 +158,7 @@ def restored(kind: type[T], data: Mapping[str, Any] | Sequence[Any]) -> T:
 def _value(hint: Any, data: Any) -> Any:
     """Data as a field of this type has it."""
     if data is None:
-        if not _may_be_none(hint):
+        if not (hint in (Any, None, object) or NoneType in get_args(hint)):
             raise TypeError("a value is missing")
         return None
     hint = _without_none(hint)
@@ -186,16 +191,38 @@ def as_plain(hint: type[T], data: Any) -> Any:
     return data
 
 
-def _may_be_none(hint: Any) -> bool:
-    return hint in (Any, None, object) or NoneType in get_args(hint)
-
-
 def _without_none(hint: Any) -> Any:
     """Of `X | None`, X."""
     if get_origin(hint) in (Union, UnionType):
         kinds = [k for k in get_args(hint) if k is not NoneType]
         return kinds[0] if len(kinds) == 1 else None
     return hint
+
+
+class JsonRecord:
+    """A dataclass whose fields are a JSON object; `restored` reads it.
+
+    FORMAT: the number that it names, 0: none. TOLD: properties that are written as well.
+    """
+
+    FORMAT: ClassVar[int] = 0
+    TOLD: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        head = {"format": self.FORMAT} if self.FORMAT else {}
+        return head | {k: _plain(getattr(self, k)) for k in (*_fields(type(self)), *self.TOLD)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return restored(cls, {k: v for k, v in data.items() if k not in ("format", *cls.TOLD)})
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return {k: _plain(getattr(value, k)) for k in _fields(type(value))}
+    return list(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from eqsat.model.affine import Map, maps_from_json
 from eqsat.model.attr import Attr, InPlace, Shape, check_operands, listed, require
 from eqsat.model.extents import Symbols
+from eqsat.model.files import JsonRecord
 from eqsat.model.tensor import TensorType, cdiv
 
 ROW_MAJOR = "row-major"  # the name of the plain layout
@@ -229,6 +230,9 @@ class Border:
     kind: str  # input | result
     number: int
 
+    def to_json(self) -> list[Any]:
+        return [self.kind, self.number]
+
 
 @dataclass(frozen=True)
 class Free:
@@ -241,7 +245,6 @@ class Free:
     calls: int = 0
 
 
-LISTED = ("chosen", "left", "compiler", "ties")
 SEARCH, CALLER, COMPILER = "search", "caller", "compiler"  # who says in which order a tensor lies
 
 
@@ -277,7 +280,7 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class MemoryOrders:
+class MemoryOrders(JsonRecord):
     """Outcome of free orders: those that are not plain, and what the others would cost.
 
     left: arguments and results that lie plainly, where the compiler of an accelerator may choose if
@@ -303,26 +306,6 @@ class MemoryOrders:
     def by_border(self) -> dict[Border, tuple[int, ...]]:
         """The order of every argument and result that is not plain."""
         return {o.border: o.order for o in self.chosen}
-
-    def to_json(self) -> dict[str, Any]:
-        rest = {k: v for k, v in vars(self).items() if k not in LISTED}
-        return {
-            "chosen": [o.to_json() for o in self.chosen],
-            "left": [[b.kind, b.number] for b in self.left],
-            "compiler": [[b.kind, b.number] for b in self.compiler],
-            "ties": [list(pair) for pair in self.ties],
-            **rest,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> MemoryOrders:
-        """Undo `to_json`."""
-        chosen = tuple(map(Ordered.from_json, data["chosen"]))
-        left, compiler = (tuple(Border(k, n) for k, n in data[key]) for key in ("left", "compiler"))
-        ties = tuple((argument, result) for argument, result in data["ties"])
-        return cls(
-            **dict(data) | {"chosen": chosen, "left": left, "compiler": compiler, "ties": ties}
-        )
 
 
 @dataclass(frozen=True)

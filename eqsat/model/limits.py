@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.files import JsonRecord
 
 # defaults where nothing is said: so many at least, or so many for each op of a larger program
 NODES, NODES_PER_OP = 20_000, 25
@@ -18,7 +19,7 @@ MOST_OPERANDS = 6
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(JsonRecord):
     """When saturation stops at the latest; `EGraph.stop` says which limit stopped it.
 
     nodes: e-nodes. rounds: how often the rules are applied and their tables filled. matches:
@@ -50,9 +51,6 @@ class Limits:
         """These limits, with those that the other one sets in their place."""
         said = {k: v for k, v in other.to_json().items() if v is not None}
         return replace(self, **said)
-
-    def to_json(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def of(cls, given: Limits | Mapping[str, Any] | None) -> Limits:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from eqsat.model.attr import Shape
 from eqsat.model.devices import PS_PER_SECOND
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord
 from eqsat.model.layout import Layout
 
 REPLICATED = ""  # all of the value is on every device of the axis
@@ -246,12 +245,14 @@ class PlanRule:
 
 
 @dataclass(frozen=True)
-class MeshPlan:
+class MeshPlan(JsonRecord):
     """The answer on a mesh: spreads, conversions between them, time and bytes of every device.
 
     of: `answer` or `input`: the schedule that is cut. time_ps: of the whole, launches included;
     bound_ps: no choice of the model is quicker, and peak_bound: none that is as quick holds less.
     """
+
+    FORMAT = 1
 
     mesh: Mesh
     of: str
@@ -318,14 +319,6 @@ class MeshPlan:
     def _check(self, reshard: Reshard | None, origin: Spread, result: Spread, what: str) -> None:
         if reshard is None or (reshard.origin, reshard.result) != (origin, result):
             raise ValueError(f"{what}: no conversion from {origin} to {result}")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"format": 1} | asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> MeshPlan:
-        plain = {k: v for k, v in data.items() if k != "format"}
-        return restored(cls, plain)
 
 
 def _ring_bytes(s: MeshStep, devices: int) -> int:

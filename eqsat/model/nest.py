@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat.model.expr import Expr, arg
+from eqsat.model.printed import Printed
 
 Scalar = bool | int | float
 _LOG = logging.getLogger("eqsat.check")
@@ -157,7 +158,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Nest:
+class Nest(Printed):
     """sizes: extent of every loop. bounds: a point where one fails does not exist, nothing is read
     or written there (a loop of 512 cut by 48 is 11 · 48 with a bound)."""
 
@@ -230,8 +231,6 @@ class Nest:
             where = f" in place of %{s.in_place}" if s.in_place >= 0 else ""
             lines.append(f"store {_access(s.access)} = s{s.stage}{where}{only}")
         return "\n".join(lines) + "\n"
-
-    __str__ = to_text
 
 
 class _Unnumbered(dict[int, int]):

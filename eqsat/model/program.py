@@ -141,8 +141,6 @@ class Program(Printed):
         """The `.eqs` text of this program (see `lang.programs`, which reads it back)."""
         return program_text(self)
 
-    __str__ = to_text
-
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {
             "format": 1,

@@ -5,13 +5,14 @@ How far the rules of a run are known to be sound is a record beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from eqsat.model.diag import Span
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord
+from eqsat.model.printed import Printed
 
 PHASES = ("canonicalise", "contract", "propagate", "cancel")
 FEWEST_FIRST = 16  # rules of a set that is searched first though it is not most of the whole
@@ -217,7 +218,7 @@ SPREAD_VERBS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class RuleSet:
+class RuleSet(Printed):
     """Rules in the order of their files; imports are already resolved.
 
     `imports`: the sets that this one contains, with the names of their rules. `spreads`: what may
@@ -283,8 +284,6 @@ class RuleSet:
         lines += [f"  {r.name}  {r.verb} {r.what}  {r.at}  {r.doc}" for r in self.spreads]
         return "\n".join(lines) + "\n"
 
-    __str__ = to_text
-
     def to_json(self) -> dict[str, Any]:
         return {"format": 1} | _plain(self)
 
@@ -346,11 +345,8 @@ def _record(data: Any) -> Any:
     return cls(**parts)
 
 
-FIELDS = ("hunted", "no_instance", "unchecked")
-
-
 @dataclass(frozen=True)
-class RuleCheck:
+class RuleCheck(JsonRecord):
     """Rules of a run that eqsat does not ship, by name.
 
     known: the number of those it ships, which its own tests hunt. hunted: no counterexample was
@@ -363,10 +359,3 @@ class RuleCheck:
     hunted: tuple[str, ...] = ()
     no_instance: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"known": self.known} | {k: list(getattr(self, k)) for k in FIELDS}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RuleCheck:
-        return restored(cls, {k: data[k] for k in ("known", *FIELDS)})

@@ -401,8 +401,6 @@ class Schedule(Printed):
             lines.append(f"arena of the temporaries {self.arena_bytes} bytes, {live}")
         return "\n".join(lines) + "\n"
 
-    __str__ = to_text
-
 
 def _body_lines(control: Control) -> list[str]:
     """The schedules inside of a loop or branch, moved to the right."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord, restored
 from eqsat.model.printed import Printed
 
 GREEDY = "greedy"  # the stop of an answer that nobody searched for
@@ -190,8 +190,6 @@ class Selection(Printed):
             )
         return "\n".join([*lines, f"stop: {self.claim}", ""])
 
-    __str__ = to_text
-
 
 EXACT, AT_LEAST, NOT_ADMISSIBLE = "exact", "at least", "not admissible"
 WEIGHTED = "weighted"  # the goal of a run whose goals have weights; in millionths of its value
@@ -222,7 +220,7 @@ WHYS = (SPELLING, COMPUTE, UNPACKED, BYTES, SUMS)
 
 
 @dataclass(frozen=True)
-class Tied:
+class Tied(JsonRecord):
     """Another program of equal value of the first goal: why, and what decided against it.
 
     why: one of WHYS, of the known such program that differs least. goal, delta: the first later
@@ -234,15 +232,12 @@ class Tied:
     goal: str = ""
     delta: int = 0
 
-    def to_json(self) -> dict[str, str | int]:
-        """`delta` in the solver's integers."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class Price:
+class Price(JsonRecord):
     """The first goal's best value with a choice forced, minus the chosen value.
 
+    `delta` and `bound` are in the solver's integers: ps, bytes, a count, millionths.
     status: exact | at least (time ran out: `delta` is the best found, if any) | not admissible
     (proven: no program under the budgets makes this choice). `bound`: what it is at least. `tie`:
     where the best found has the value of the chosen one.
@@ -259,7 +254,3 @@ class Price:
         """Cheapest first; what is not admissible last."""
         cost = self.bound if self.delta is None else self.delta
         return (self.status == NOT_ADMISSIBLE, cost, self.status != EXACT)
-
-    def to_json(self) -> dict[str, Any]:
-        """`delta` and `bound` in the solver's integers: ps, bytes, a count, millionths."""
-        return vars(self) | {"tie": self.tie and self.tie.to_json()}

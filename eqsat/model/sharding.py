@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from eqsat.model.files import restored
+from eqsat.model.files import JsonRecord
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(JsonRecord):
     """One offset per buffer, in the order of the request.
 
     status: optimal (no placement is lower) | feasible | infeasible (nothing fits the capacity,
@@ -75,13 +74,6 @@ class Placement:
                     faults.append(f"`{buffers[low].name}` and `{buffers[high].name}` overlap")
             live.insert(at, entry)
         return faults
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"offsets": list(self.offsets)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Placement:
-        return restored(cls, data)
 
 
 def busiest_step(lives: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
@@ -194,13 +186,15 @@ class ShardProblem:
 
 
 @dataclass(frozen=True)
-class Sharding:
+class Sharding(JsonRecord):
     """The best strategy of each node that was found.
 
     status: optimal | feasible | infeasible (proven) | unknown (nothing found that is allowed).
     stop: proof | work | wall | interrupted | memory. `cost` is None where `strategies` is empty;
     nothing that is allowed costs less than `bound` (None if infeasible).
     """
+
+    TOLD = ("gap",)
 
     status: str
     stop: str
@@ -214,10 +208,3 @@ class Sharding:
         if self.cost is None or self.bound is None:
             return None
         return (self.cost - self.bound) / (abs(self.cost) or 1)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"gap": self.gap, "strategies": list(self.strategies)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Sharding:
-        return restored(cls, {k: v for k, v in data.items() if k != "gap"})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eqsat.model.attr import listed
+from eqsat.model.attr import Attr, listed
 from eqsat.model.control import Control
 from eqsat.model.layout import Encoding, Layout
 from eqsat.model.leaves import Leaf
+from eqsat.model.tensor import TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from eqsat.model.attr import Attr
     from eqsat.model.program import Program
-    from eqsat.model.tensor import TensorType
 
 
 def op_text(op: str, attr: Attr, operands: Sequence[TensorType]) -> str:

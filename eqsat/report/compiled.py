@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eqsat.model.compiled import INPUT_BY_XLA, Checked, Figures, Measured, Told
-from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text
+from eqsat.report.formatting import PS_PER_US, bytes_text, goal_text, table_text
 
 TOLD_COLUMNS = ("", "answer", "plain program", "predicted")
 CHECKED_COLUMNS = ("program", "predicted", "cycles", "kernels", "memory", "scratch", "copies")
@@ -67,8 +67,6 @@ def refusals(answer: Told) -> list[str]:
 
 def told_lines(answer: Told) -> list[str]:
     """The answers as lines for a terminal."""
-    from eqsat.report.formatting import table_text
-
     table = table_text(TOLD_COLUMNS, told_rows(answer)).splitlines()
     return [told_head(answer), *table, *refusals(answer)]
 
@@ -103,8 +101,6 @@ def checked_kept(checked: Checked) -> str:
 
 def checked_lines(checked: Checked | None) -> list[str]:
     """A table of the programs and which was kept; nothing if no compiler was asked."""
-    from eqsat.report.formatting import table_text
-
     if checked is None:
         return []
     rows = checked_rows(checked)

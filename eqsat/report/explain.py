@@ -11,6 +11,7 @@ from eqsat.model.egraph import AGAIN
 from eqsat.model.generic import Result
 from eqsat.model.ops import CONVERSIONS, LEAVES, VIEWS
 from eqsat.model.pipelines import PipelineTold
+from eqsat.model.printed import Printed
 from eqsat.model.schedule import Dispatch, Schedule
 from eqsat.model.selection import (
     CAP,
@@ -106,7 +107,7 @@ def dispatch_json(d: Dispatch) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Printed):
     """Choices in execution order, and the groups that limits of the target removed."""
 
     title: str
@@ -147,8 +148,6 @@ class Explanation:
         if rows:
             lines += ["weights", table_text(COLUMNS, rows)]
         return "\n".join([*lines, *removed_lines(self.removed)]).rstrip() + "\n"
-
-    __str__ = to_text
 
     def rejected(self, schedule: Schedule) -> dict[int, list[str]]:
         """What the values of each dispatch of the run's schedule could have been, by its number."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat.model.printed import Printed
 from eqsat.model.schedule import Schedule
 from eqsat.report.facts import goal_key, scaled, schedule_figures
 from eqsat.report.finished import Finished, by_figures, finished_stages
@@ -28,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class FootprintReport:
+class FootprintReport(Printed):
     """A run per way in which weights come; None where nothing is admissible."""
 
     program: str
@@ -42,22 +43,37 @@ class FootprintReport:
         plain = self.runs[PLAIN]
         return None if plain is None else finished_stages(plain)[2].peak_bytes
 
+    def to_text(self) -> str:
+        """X, Y, 2Y and X + 2Y in a line, a table of the ways, and by whose figures it is proven."""
+        x, y = self.total_bytes, self.weight_bytes
+        sizes = {"X": x, "Y": y, "2Y": 2 * y, "X + 2Y": None if x is None else x + 2 * y}
+        told = ", ".join(f"{k} {'–' if n is None else bytes_text(n)}" for k, n in sizes.items())
+        rows = [_cells(self, way, run) for way, run in self.runs.items()]
+        found = next(run for run in self.runs.values() if run is not None)
+        by = by_figures(found.target, found.goals)
+        notes = [
+            "X is the peak of a run without data tiling, Y the weights as the program has them.",
+            *([f"what is proven is so{by}"] if by else []),
+            *rule_check_lines(found),
+        ]
+        head = f"{self.program} on {self.target}: {told}"
+        return "\n".join([head, "", table_text(COLUMNS, rows).rstrip(), *notes, ""])
 
-def footprint_text(report: FootprintReport) -> str:
-    """X, Y, 2Y and X + 2Y in a line, a table of the ways, and by whose figures it is proven."""
-    x, y = report.total_bytes, report.weight_bytes
-    sizes = {"X": x, "Y": y, "2Y": 2 * y, "X + 2Y": None if x is None else x + 2 * y}
-    told = ", ".join(f"{k} {'–' if n is None else bytes_text(n)}" for k, n in sizes.items())
-    rows = [_cells(report, way, run) for way, run in report.runs.items()]
-    found = next(run for run in report.runs.values() if run is not None)
-    by = by_figures(found.target, found.goals)
-    notes = [
-        "X is the peak of a run without data tiling, Y the weights as the program has them.",
-        *([f"what is proven is so{by}"] if by else []),
-        *rule_check_lines(found),
-    ]
-    head = f"{report.program} on {report.target}: {told}"
-    return "\n".join([head, "", table_text(COLUMNS, rows).rstrip(), *notes, ""])
+    def to_json(self) -> dict[str, Any]:
+        """What `--output-format json` prints; a way is null where nothing is admissible."""
+        x, y = self.total_bytes, self.weight_bytes
+        return {
+            "format": 1,
+            "program": self.program,
+            "target": self.target,
+            "x_bytes": x,
+            "y_bytes": y,
+            "twice_y_bytes": 2 * y,
+            "x_and_twice_y_bytes": None if x is None else x + 2 * y,
+            "ways": {
+                way: None if run is None else _way_json(run) for way, run in self.runs.items()
+            },
+        }
 
 
 def _cells(report: FootprintReport, way: str, run: Finished | None) -> tuple[str, ...]:
@@ -85,21 +101,6 @@ def _proof(run: Finished) -> str:
     ]
     word = f"best of {selection.among}" if selection.cuts else "proven"
     return f"gap: {', '.join(left)}" if left else word
-
-
-def footprint_json(report: FootprintReport) -> dict[str, Any]:
-    """The object that `--output-format json` prints; a way is null where nothing is admissible."""
-    x, y = report.total_bytes, report.weight_bytes
-    return {
-        "format": 1,
-        "program": report.program,
-        "target": report.target,
-        "x_bytes": x,
-        "y_bytes": y,
-        "twice_y_bytes": 2 * y,
-        "x_and_twice_y_bytes": None if x is None else x + 2 * y,
-        "ways": {way: None if run is None else _way_json(run) for way, run in report.runs.items()},
-    }
 
 
 def _way_json(run: Finished) -> dict[str, Any]:

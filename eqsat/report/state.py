@@ -113,7 +113,7 @@ def _layouts(row: StateRow) -> str:
     """Each layout once, with the number of states that are in it."""
     count: dict[str, list[str]] = {}
     for name, layout in row.layouts.items():
-        count.setdefault(_layout(layout), []).append(name)
+        count.setdefault(layout_word(layout), []).append(name)
     parts = [f"{_names(names)} as {text}" for text, names in count.items()]
     return "; ".join(parts) or "plain"
 
@@ -122,7 +122,8 @@ def _names(names: list[str]) -> str:
     return " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} like it"
 
 
-def _layout(layout: Layout) -> str:
+def layout_word(layout: Layout) -> str:
+    """`pack(pos=[0], …)`, or `transpose(perm=[1, 0])`."""
     if not layout.tiles:
         return f"transpose(perm={list(layout.outer)})"
     return f"pack({layout.text('pack')})"
@@ -158,7 +159,7 @@ def _row_json(row: StateRow) -> dict[str, Any]:
     _, selection, schedule = finished_stages(row.run)
     gaps = {goal_key(name)[0]: g.gap for name, g in selection.goals}
     return {
-        "layouts": {n: _layout(layout) for n, layout in row.layouts.items()},
+        "layouts": {n: layout_word(layout) for n, layout in row.layouts.items()},
         **schedule_figures(schedule),
         "relayout_bytes": schedule.relayout_bytes,
         "caller_us": row.caller_ps / PS_PER_US,

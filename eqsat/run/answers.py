@@ -43,7 +43,7 @@ from eqsat.run.saved import (
 VARIABLE, NEVER, KEEP = "EQSAT_ANSWERS", "never", "keep"
 ANSWERS = FileCache("answers", ".answer", "nothing is searched less, and no answer is kept")
 LOG = logging.getLogger("eqsat.answers")
-_ASKED = ("program", "target", "rules")  # stages that a request brings
+_ASKED = ("program", "target", "rules", "convention")  # stages that a request brings
 _BROUGHT = ("target", "rules", "goals", "rule_check")  # parts of a run, likewise
 _COMPARED = ("schedule", "selection")  # what is executed, and what is claimed of it
 

@@ -19,14 +19,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from eqsat.execute.arrayfiles import content_keys, read_arrays, write_arrays
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import code_digest
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def write_folder(

@@ -25,7 +25,7 @@ from eqsat.model.generic import Result
 from eqsat.model.layout import Layout
 from eqsat.model.leaves import Fill, Leaf
 from eqsat.model.program import Builder, Program
-from eqsat.model.selection import Cut, GoalResult
+from eqsat.model.selection import Cut, GoalResult, Selection
 from eqsat.model.symbols import NO_ORIGIN
 from eqsat.ops.meaning.programs import is_iota
 from eqsat.ops.programs.loopforms import loop_forms
@@ -41,7 +41,6 @@ from eqsat.schedule.hoist import (
 )
 
 if TYPE_CHECKING:
-    from eqsat.model.selection import Selection
     from eqsat.run import Run
 
 RULE = "body"  # who made a loop with searched bodies, where rules are named

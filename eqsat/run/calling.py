@@ -5,30 +5,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
 
 from eqsat.execute.agree import Subject
 from eqsat.execute.beside import NEVER, Pair, check_options
-from eqsat.execute.calls import Callee, Positional, compiled
+from eqsat.execute.calls import PLAINLY, Callee, Positional, compiled
+from eqsat.execute.compare import Verification
+from eqsat.execute.draw import drawn_weights
+from eqsat.execute.executors import build_executable, find_executor
 from eqsat.execute.firstcalls import Once, Wanted
+from eqsat.execute.formats import scheduled_call
 from eqsat.execute.lowering import evaluate
+from eqsat.execute.reference import reference_bytes
+from eqsat.execute.verify import verify
+from eqsat.execute.weights import read_packed
+from eqsat.host import need
+from eqsat.model.executor import Executable
 from eqsat.model.layout import MemoryOrders
+from eqsat.model.limits import WORK_LIMIT
 from eqsat.model.progress import timed
+from eqsat.model.target import Target
 from eqsat.run.reproduce import reproducer
-
-if TYPE_CHECKING:
-    from eqsat.execute.calls import Callee
-    from eqsat.execute.compare import Verification
-    from eqsat.model.executor import Executable
-    from eqsat.model.target import Target
-    from eqsat.run.run import Run
+from eqsat.run.run import Run
 
 
 def callee_of(run: Run) -> Callee | None:
     """The answer under the calling convention of the traced function, if one was traced."""
-    from eqsat.execute.calls import PLAINLY, Callee, Positional
-    from eqsat.execute.executors import find_executor
-
     traced, orders = run.source.traced, run.orders
     if traced is None:
         if orders is None:
@@ -45,8 +51,6 @@ def executable_of(run: Run) -> Executable:
     """The schedule as functions of flat inputs, with the packed weights that were saved."""
     executable = built(run, run.weights, run.runs_on)
     if run.packed_file is not None and run.mesh_plan is None and not run.use.weights:
-        from eqsat.execute.weights import read_packed
-
         packed = read_packed(run.packed_file, run.need_schedule())
         if packed is not None:
             executable.packed = packed
@@ -71,17 +75,11 @@ def built(run: Run, weights: Mapping[str, Any], target: Target) -> Executable:
 
         opaque = run.source.opaque
         return MeshExecutable(run.cut_schedule, run.mesh_plan, opaque, weights, run.target)
-    from eqsat.execute.executors import build_executable
-
     return build_executable(run.need_schedule(), run.source.opaque, weights, target)
 
 
 def take_weights(run: Run, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Keep the arrays among these arguments that are weights of the traced function."""
-    import jax
-    import numpy as np
-    from jax.core import Tracer
-
     if run.source.traced is None:
         return
     given = run.source.traced.flat_weights(args, dict(kwargs)).items()
@@ -95,9 +93,6 @@ def take_weights(run: Run, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 
 def verified(run: Run, samples: int, seed: int, work_limit: float | None) -> Verification:
     """`Run.verify`: random inputs through the schedule and through the float64 reference."""
-    from eqsat.execute.draw import drawn_weights
-    from eqsat.execute.verify import verify
-    from eqsat.model.limits import WORK_LIMIT
     from eqsat.report.facts import inexact_rules
 
     _need_memory(run)
@@ -120,16 +115,11 @@ def _flat_call(run: Run, executable: Executable) -> Callable[..., Sequence[Any]]
     """Flat inputs → results, compiled."""
     if run.orders is None or not run.orders.chosen:
         return executable.compile()
-    from eqsat.execute.formats import scheduled_call
-
     return scheduled_call(executable, run.orders)
 
 
 def _need_memory(run: Run) -> None:
     """EqsatError (E508) if the values of the schedule or the reference cannot fit."""
-    from eqsat.execute.reference import reference_bytes
-    from eqsat.host import need
-
     need(run.need_schedule().peak_bytes, f"executing `{run.program.name}`")
     need(reference_bytes(run.program), f"the float64 reference of `{run.program.name}`")
 
@@ -208,8 +198,6 @@ def _has_original(run: Run) -> bool:
 
 def _original(run: Run, callee: Callee | None) -> Any:
     """The original, jitted: the traced function, or the ops of a program that was read."""
-    import jax
-
     if callee is not None:
 
         def traced(*args: Any, **kwargs: Any) -> Any:

@@ -223,7 +223,7 @@ def best(weighed: list[Weighed], count: str) -> int:
     """
     last = len(weighed) - 1
     base = weighed[last].figures if weighed[last].origin == INPUT_BY_XLA else Figures()
-    fine = [i for i, w in enumerate(weighed) if _no_worse(w.figures, base, count)]
+    fine = [i for i, w in enumerate(weighed) if w.figures.is_better(base, count, or_equal=True)]
     if not fine:
         return 0
     least = fine[0]
@@ -231,12 +231,3 @@ def best(weighed: list[Weighed], count: str) -> int:
         if weighed[i].figures.is_better(weighed[least].figures, count):
             least = i
     return least
-
-
-def _no_worse(one: Figures, base: Figures, count: str) -> bool:
-    value, theirs = getattr(one, count), getattr(base, count)
-    if one.refused is not None or value is None:
-        return False
-    if base.refused is not None or theirs is None:
-        return True
-    return value <= theirs and not (count == "cycles" and one.has_more_unknown(base))

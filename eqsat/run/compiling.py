@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from eqsat.execute.compilers.ask import (
     DEFAULT_LIMIT,
     Lowered,
@@ -30,8 +32,6 @@ from eqsat.model.target import Target
 from eqsat.schedule.mainmemory import placed_peak_bytes
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from eqsat.execute.compilers.lower import DeviceLowering
 
 AUTO = "auto"

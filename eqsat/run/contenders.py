@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from eqsat.execute.timing import interleave, interval
 from eqsat.model.compiled import CHOSEN, INPUT, INPUT_BY_XLA, NEAR, Measured, Timed
 from eqsat.model.deadline import tick
 from eqsat.model.diag import fail
@@ -118,7 +121,7 @@ def measured(run: Run, count: int, seconds: float) -> Run:
     calls = [_call(run, c) for c in contenders]
     inputs = _inputs(run)
     sides = {c.name: _bound(f, inputs) for c, f in zip(contenders, calls, strict=True)}
-    per_batch, times = _interleave(sides)
+    per_batch, times = interleave(sides)
     timed = tuple(_timed(c, times, per_batch) for c in contenders)
     winner = _fastest(timed)
     best = contenders[winner]
@@ -131,15 +134,13 @@ def slower_in_orders(run: Run, plain: Run) -> float:
 
     Both are called as a caller would, with arrays that lie in their orders.
     """
-    from eqsat.execute.timing import interval
-
     inputs = _plainly(plain, _inputs(plain))
     sides: dict[str, Callable[[], Any]] = {}
     for name, each in (("orders", run), ("plain", plain)):
         call = _in_orders(each)
         put = getattr(call, "put", None)
         sides[name] = _bound(call, list(put(*inputs)) if put else inputs)
-    _, times = _interleave(sides)
+    _, times = interleave(sides)
     pairs = zip(times["orders"], times["plain"], strict=True)
     middle, low, _ = interval([a[0] / b[0] for a, b in pairs])
     return middle if low > 1 else 1.0
@@ -194,7 +195,6 @@ def _drawn(run: Run) -> dict[str, Any]:
 
 def _inputs(run: Run) -> list[Any]:
     import jax
-    import numpy as np
 
     from eqsat.execute.draw import random_inputs
 
@@ -206,15 +206,7 @@ def _bound(call: Callable[..., Any], inputs: list[Any]) -> Callable[[], Any]:
     return lambda: call(*inputs)
 
 
-def _interleave(sides: dict[str, Callable[[], Any]]) -> tuple[int, dict[str, Any]]:
-    from eqsat.execute.timing import interleave
-
-    return interleave(sides)
-
-
 def _timed(c: Contender, times: dict[str, Any], per_batch: int) -> Timed:
-    from eqsat.execute.timing import interval
-
     samples, chosen = times[c.name], times[CHOSEN]
     wall, cpu = (statistics.median(s[at] for s in samples) / per_batch * 1e6 for at in (0, 1))
     middle, low, high = interval([a[0] / b[0] for a, b in zip(chosen, samples, strict=True)])

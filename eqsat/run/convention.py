@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
 
 if TYPE_CHECKING:
     from eqsat.frontends.source import Traced
@@ -124,9 +124,7 @@ class Convention:
         else:
             given = dict(_flattened((weights,), {}, roots[:1]))
         for path in (*given, *kinds):
-            if path not in kinds:
-                message = f"`{self.name}` has no weight `{path}`"
-                raise fail("E324", message, help=did_you_mean(path, kinds))
+            check_known(path, kinds, "E324", f"`{self.name}` has no weight `{path}`")
             if path not in given and kinds[path] in names.values():
                 message = f"`{path}` is missing among the weights of `{self.name}`"
                 raise fail("E324", message, help="`weights=` takes all of them")

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from eqsat.model.deadline import OutOfTime, elapsed, until
 from eqsat.model.diag import did_you_mean, fail
-from eqsat.model.selection import AT_LEAST, Price
+from eqsat.model.selection import AT_LEAST, Price, Question
 
 if TYPE_CHECKING:
     from eqsat.extract.mesh.plan import MeshPlanner
     from eqsat.model.pipelines import PipelineTold
-    from eqsat.model.selection import Question
     from eqsat.report.explain import Explanation
     from eqsat.report.mesh import MeshTold
     from eqsat.run.run import Run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.frontends.source import Source
 from eqsat.model.control import controls
-from eqsat.model.deadline import OutOfTime, elapsed, until
+from eqsat.model.deadline import OutOfTime, Stop, elapsed, until
 from eqsat.model.diag import fail
 from eqsat.model.equalities import Equalities, Family
 from eqsat.model.layout import Encoding
@@ -20,16 +20,19 @@ from eqsat.model.progress import Progress, heard, phase, settle, timed
 from eqsat.model.rules import RuleSet
 from eqsat.model.schedule import Schedule
 from eqsat.model.selection import GREEDY, GoalRequest, Selection
+from eqsat.model.sharding import Lifetime
 from eqsat.model.symbols import sizes_of
 from eqsat.model.target import Target
+from eqsat.ops.mesh.apart import with_parts_apart
+from eqsat.ops.programs.binding import bind_graph, bind_program
 from eqsat.ops.programs.border_layouts import with_open_results
+from eqsat.ops.programs.everywhere import pinned_values, placed_facts
 from eqsat.report.formatting import bytes_text
 from eqsat.report.text import log_phase, log_progress
 from eqsat.run import Run
 
 if TYPE_CHECKING:
     from eqsat.extract.mesh.plan import MeshPlanner
-    from eqsat.model.deadline import Stop
     from eqsat.run.bodies import Bodies
 
 PLACING_SECONDS = 3.0  # at most; ordinary schedules need milliseconds, whatever the clock says
@@ -60,7 +63,6 @@ def schedule_of(run: Run, selection: Selection, seconds: float = PLACING_SECONDS
 def place_temporaries(schedule: Schedule, seconds: float = PLACING_SECONDS) -> Schedule:
     """The schedule with an offset in one arena for every temporary."""
     from eqsat.extract.place import place
-    from eqsat.model.sharding import Lifetime
 
     buffers = [Lifetime(f"%{b.node}", b.first, b.last + 1, b.nbytes) for b in schedule.temporaries]
     return schedule.placed(place(buffers, quick=True, seconds=max(seconds, 0.0)).offsets)
@@ -158,7 +160,6 @@ def _cut_evenly(run: Run, seconds: float) -> Run | None:
 def planners_of(run: Run) -> Iterator[MeshPlanner]:
     """Planners of the answer, and of the input where that is another program."""
     from eqsat.extract.mesh.plan import mesh_planner
-    from eqsat.ops.mesh.apart import with_parts_apart
 
     assert run.schedule is not None
     yield mesh_planner(with_parts_apart(run.schedule), run.target, ANSWER, run.rules)
@@ -302,7 +303,6 @@ def saturated(
 
     extra: what is known beside the rules, of this search alone.
     """
-    from eqsat.ops.programs.everywhere import pinned_values, placed_facts
     from eqsat.ops.programs.sharedproducts import OF_VALUES
     from eqsat.saturate import saturate
 
@@ -321,8 +321,6 @@ def saturated(
         reuse_blocks=not extra and all(f.rule != OF_VALUES for f in equalities),
     )  # fmt: skip
     if family is not None:
-        from eqsat.ops.programs.binding import bind_graph
-
         graph = with_open_results(graph)  # before it is bound, so that an answer has its nodes
         family = replace(family, egraph=graph)
         graph = bind_graph(graph, sizes_of(family.symbols)).egraph
@@ -350,8 +348,6 @@ def _extracted(run: Run, bodies: Bodies | None, stop: Stop | None, deadline: flo
 
 def at_sizes(run: Run, family: Family) -> Run:
     """The run with its programs at the sizes at which its family is priced, before any search."""
-    from eqsat.ops.programs.binding import bind_program
-
     canonical = bind_program(family.canonical, sizes_of(family.symbols))
     source = sized_source(replace(run.source, program=family.program))
     return replace(run, source=source, canonical=canonical, family=family)
@@ -359,8 +355,6 @@ def at_sizes(run: Run, family: Family) -> Run:
 
 def sized_source(source: Source) -> Source:
     """The source of a family with its program at the sizes at which it is priced."""
-    from eqsat.ops.programs.binding import bind_program
-
     program = source.program
     return replace(source, program=bind_program(program, sizes_of(program.symbols)))
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from eqsat.model.files import cache_folder
 from eqsat.model.leaves import Leaf
 from eqsat.model.tensor import DTYPES, is_float
 from eqsat.ops.meaning.programs import element_dtype
+from eqsat.run.run import Run
 from eqsat.run.saved import load_folder
-
-if TYPE_CHECKING:
-    from eqsat.run.run import Run
 
 SEEDS = 3  # that are tried
 ARGUMENTS, SCRIPT = "arguments.json", "reproduce.py"

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat.model.diag import fail
 from eqsat.model.limits import Limits
+from eqsat.report.formatting import goal_text
+from eqsat.run.convention import Convention
+from eqsat.run.kernelcode import machine_codes
 
 if TYPE_CHECKING:  # a run that was loaded to be called needs few of these
     from eqsat.execute.calls import Callee
@@ -29,7 +32,6 @@ if TYPE_CHECKING:  # a run that was loaded to be called needs few of these
     from eqsat.model.selection import GoalRequest, Price, Question, Selection
     from eqsat.model.target import Target
     from eqsat.report.explain import Explanation
-    from eqsat.run.convention import Convention
 
 
 @dataclass
@@ -84,7 +86,6 @@ class Run:
     def __repr__(self) -> str:
         """One line, as an interactive session shows it."""
         from eqsat.report.finished import claim_text
-        from eqsat.report.formatting import goal_text
 
         what = f"{self.program.name} on {self.target.name}"
         if self.selection is None or self.schedule is None:
@@ -210,8 +211,6 @@ class Run:
     @cached_property
     def convention(self) -> Convention | None:
         """How the traced function is called, as data; None of a program that was read."""
-        from eqsat.run.convention import Convention
-
         traced = self.source.traced
         return None if traced is None or traced.captured else Convention.of(traced)
 
@@ -375,6 +374,5 @@ class Run:
     def report(self, path: str | Path, *, asm: bool = False) -> Path:
         """One self-contained HTML page. asm: with the machine code of its kernels' inner loops."""
         from eqsat.report.page.runpage import write_page
-        from eqsat.run.kernelcode import machine_codes
 
         return write_page(self, Path(path), machine_codes(self) if asm else ())

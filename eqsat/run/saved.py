@@ -13,11 +13,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat.execute.compare import Verification
 from eqsat.frontends.source import Source
 from eqsat.model.deadline import gc_paused
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.files import code_digest, restored
 from eqsat.model.limits import Limits
+from eqsat.model.rules import RuleCheck
+from eqsat.model.selection import GoalRequest, Selection
 from eqsat.run.artefact import (
     FILES,
     PACKED,
@@ -28,20 +31,16 @@ from eqsat.run.artefact import (
     read_folder,
     write_folder,
 )
-from eqsat.run.marks import leave, mark_of
+from eqsat.run.marks import MARKS, mark_of
 from eqsat.run.run import Run, RunUse
 
 if TYPE_CHECKING:
-    from eqsat.execute.compare import Verification
     from eqsat.model.compiled import Compiled
     from eqsat.model.egraph import EGraph
     from eqsat.model.executor import Executable
     from eqsat.model.program import Program
-    from eqsat.model.rules import RuleCheck
     from eqsat.model.schedule import Schedule
-    from eqsat.model.selection import GoalRequest, Selection
     from eqsat.model.target import Target
-    from eqsat.run.convention import Convention
 
 # stage of a run, also the name of its file -> the class that reads it; imported where it is read
 READERS = {
@@ -60,6 +59,7 @@ READERS = {
     "checked": "eqsat.model.compiled:Checked",
     "curve": "eqsat.model.progress:Curve",
     "orders": "eqsat.model.layout:MemoryOrders",
+    "convention": "eqsat.run.convention:Convention",
 }
 
 
@@ -109,8 +109,6 @@ def _values(run: Run) -> dict[str, Any]:
     values = stages_to_json(run, READERS)
     if run.bodies:
         values["bodies"] = bodies_to_json(run.bodies)
-    if run.convention is not None:
-        values["convention"] = run.convention.to_json()
     if run.compiled is not None:
         values["compiled"] = run.compiled.to_json()
     values["summary"] = run.summary()
@@ -250,22 +248,15 @@ class SavedRun(_Texts, Run):
     orders = _later()
 
     def read_stage(self, key: str) -> Any:
-        """A stage, as of `_Texts`; older runs did not keep the names of values in the e-graph."""
         stage = super().read_stage(key)
-        if key != "egraph" or stage is None or stage.names:
-            return stage
-        return replace(stage, names=self.canonical.value_names)
+        return _named(stage, self) if key == "egraph" else stage
 
 
 def _goals(data: Sequence[Any]) -> tuple[GoalRequest, ...]:
-    from eqsat.model.selection import GoalRequest
-
     return tuple(restored(GoalRequest, g) for g in data)
 
 
 def _rule_check(data: Any) -> RuleCheck | None:
-    from eqsat.model.rules import RuleCheck
-
     return None if data is None else RuleCheck.from_json(data)
 
 
@@ -322,14 +313,13 @@ def load_folder(folder: str | Path) -> Run:
     )  # fmt: skip
     run.keep_texts(place, texts | {k: texts["manifest"] for k in _OPTIONS})
     if "convention" in texts:
-        vars(run)["convention"] = _read_convention(place, texts["convention"])
+        vars(run)["convention"] = _read(place, "convention", texts["convention"])
     if "bodies" in texts:
         with _readable(place):
             vars(run)["bodies"] = bodies_from_json(_data(texts["bodies"]), run)
     mark, stamps = mark_of(zlib.decompress(texts["manifest"])), file_stamps(place)
-    if mark is not None:
-        vars(run)["seal"] = mark.name
-    if mark is not None and mark.is_file() and stamps and mark.read_text() == stamps:
+    vars(run)["seal"] = mark
+    if mark and stamps and MARKS.read(mark) == stamps.encode():
         return run
     check_weights(place, _data(texts["manifest"]))
     with gc_paused():
@@ -340,16 +330,9 @@ def load_folder(folder: str | Path) -> Run:
                 raise
             vars(run)["unchecked"] = why
             return run
-    if mark is not None:
-        leave(mark, stamps)
+    if mark:
+        MARKS.write({mark: stamps.encode()})
     return run
-
-
-def _read_convention(place: Path, text: bytes) -> Convention:
-    from eqsat.run.convention import Convention
-
-    with _readable(place):
-        return Convention.from_json(_data(text))
 
 
 def _read_opaque(blobs: Mapping[str, bytes]) -> dict[str, Any]:
@@ -363,8 +346,6 @@ def _read_opaque(blobs: Mapping[str, bytes]) -> dict[str, Any]:
 def _read_verification(data: Mapping[str, Any] | None) -> Verification | None:
     if data is None:
         return None
-    from eqsat.execute.compare import Verification
-
     return restored(Verification, data)
 
 
@@ -402,12 +383,11 @@ def _read_compiled(texts: Mapping[str, bytes]) -> Compiled | None:
     return Compiled.from_json(_data(texts["compiled"]))
 
 
-def _named(stages: dict[str, Any], canonical: Program) -> dict[str, Any]:
-    """The stages with the names of values in the e-graph, which older runs did not keep there."""
-    egraph = stages.get("egraph")
+def _named(egraph: EGraph | None, run: Run) -> EGraph | None:
+    """With the names of values, which older runs did not keep in the e-graph."""
     if egraph is None or egraph.names:
-        return stages
-    return stages | {"egraph": replace(egraph, names=canonical.value_names)}
+        return egraph
+    return replace(egraph, names=run.canonical.value_names)
 
 
 def bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, Run]:
@@ -421,7 +401,8 @@ def bodies_from_json(data: Sequence[dict[str, Any]], parent: Run) -> dict[str, R
         rest = (free, parent.rules, goals, d["seconds"], d["search"], parent.limits)
         bodies = bodies_from_json(d["bodies"], parent)
         canonical = stages.pop("canonical")
-        run = Run(source, canonical, *rest, **_named(stages, canonical), bodies=bodies)
+        run = Run(source, canonical, *rest, **stages, bodies=bodies)
+        run = replace(run, egraph=_named(run.egraph, run))
         by_path |= dict.fromkeys(d["paths"], run)
     return by_path
 

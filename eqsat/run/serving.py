@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from eqsat.run.convention import Convention
 from eqsat.run.marks import agreed_before, note_agreement
+from eqsat.run.run import Run
 
 if TYPE_CHECKING:
     from eqsat.model.leaves import Leaf
-    from eqsat.run.convention import Convention
-    from eqsat.run.run import Run
 
 NEVER, FIRST = "never", "first"  # words of `execute.beside`, which takes long to import
 

@@ -428,15 +428,3 @@ def _ptxas(oracle: Oracle, source: Path, limit: float) -> str:
     ]  # fmt: skip
     code, out, errors = run(command, f"ptxas for {oracle.device}", limit, {}, source.parent)
     return "" if code else out + errors
-
-
-__all__ = [
-    "DEFAULT_LIMIT",
-    "Lowered",
-    "ask_iree",
-    "ask_xla",
-    "ask_xla_ways",
-    "need_compiler",
-    "place_for",
-    "shortened",
-]

@@ -7,6 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import jax
+from jax import export
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
 from eqsat.execute.calls import Signature, in_layouts
 from eqsat.execute.compilers.ask import PLATFORMS, TPUS, Lowered
 from eqsat.execute.draw import drawn_weights
@@ -115,8 +120,6 @@ class DeviceLowering:
         self, call: Callable[..., Any], args: Sequence[Any], name: str, places: Sequence[int]
     ) -> Lowered:
         """places: of the inputs among the flat arguments."""
-        import jax
-        from jax import export
 
         def named(*args: Any) -> Any:
             return call(*args)
@@ -144,8 +147,6 @@ class DeviceLowering:
         """The device as kernels see it while they are traced."""
         if self.oracle.compiler != "libtpu":
             return nullcontext()
-        from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
-
         kind = TPUS[self.oracle.device].kind
         device = AbstractDevice(device_kind=kind, num_cores=1, platform="tpu")
         return use_abstract_mesh(AbstractMesh((1,), ("one",), abstract_device=device))
@@ -157,9 +158,6 @@ _XLA_ALONE = Target("", "", "xla", False, (), 0, (), 1.0, 1.0, ())
 
 def hoisted(call: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """Function with the arrays that it closes over as an argument in front, and all arguments."""
-    import jax
-    from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-
     closed, result = jax.make_jaxpr(call, return_shape=True)(*args)
     tree = jax.tree_util.tree_structure(result)
     arrays = [jax.ShapeDtypeStruct(c.shape, c.dtype) for c in closed.consts]
@@ -172,6 +170,4 @@ def hoisted(call: Callable[..., Any], args: Sequence[Any]) -> tuple[Callable[...
 
 
 def _struct(t: TensorType) -> Any:
-    import jax
-
     return jax.ShapeDtypeStruct(t.shape, element_dtype(t.dtype))

@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from eqsat.execute.expressions import convert
 from eqsat.execute.pallas.values import (
     Extents,
-    ProductShape,
     StageValue,
     StageValues,
     broadcast,
     choose,
     combine_two,
-    dot_precision,
     sum_type,
+    transposed,
 )
 from eqsat.model.affine import Affine
 from eqsat.model.nest import Access, Stage, Store
@@ -160,8 +162,6 @@ class _BlockCall:
         ref[...] = combine_two(combine, ref[...], self._part(values, number))
 
     def _finish(self, values: _BlockValues, sums: Mapping[int, Any], out: Refs) -> None:
-        from eqsat.execute.expressions import convert
-
         finished = {}
         for number, ref in sums.items():
             dims = self._sum_dims(number)
@@ -183,7 +183,7 @@ class _BlockCall:
             fill = typed_scalar(s.access.fill, s.access.dtype)
             array = choose(values.holds(s.access.bounds, dims), array, fill)
         ordered = tuple([d for d in loops if d in dims])
-        array = _transposed(array, dims, ordered)
+        array = transposed(array, dims, ordered)
         array = array.reshape([math.prod(self.extents.shape(_loops_of(d), _loops_of(d)))
                                for d in b.dims])  # fmt: skip
         where = []
@@ -282,22 +282,6 @@ class _BlockValues(StageValues):
     def reduced(self, x: Any, combine: str, axes: tuple[int, ...], dtype: str) -> Any:
         return reduce_axes(x, combine, axes)
 
-    def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
-        from jax import lax
-
-        left = matrices(a, shape.sides[0], shape, shape.rows)
-        right = matrices(b, shape.sides[1], shape, shape.columns)
-        batch = ((0,), (0,)) if shape.batch else ((), ())
-        k = (left.ndim - 1,), (right.ndim - 1,)
-        product = lax.dot_general(
-            left,
-            right,
-            (k, batch),
-            dot_precision(precision, left.dtype),
-            preferred_element_type=dtype,
-        )
-        return product if list(product.shape) == shape.result else product.reshape(shape.result)
-
 
 def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
     """The elements low, low + step … high along an axis.
@@ -322,21 +306,6 @@ def _every(x: Any, low: int, high: int, step: int, axis: int) -> Any:
     return jnp.moveaxis(lax.squeeze(lax.slice_in_dim(x, 0, 1, axis=1), [1]), 0, axis)
 
 
-def matrices(x: Any, dims: Sequence[int], shape: ProductShape, free: Sequence[int]) -> Any:
-    """[batch, own, summed], each the product of its loops; no batch if there is none."""
-    x = _transposed(x, dims, (*shape.batch, *free, *shape.summed))
-    wanted = [shape.size(free), shape.size(shape.summed)]
-    wanted = [shape.size(shape.batch), *wanted] if shape.batch else wanted
-    return x if list(x.shape) == wanted else x.reshape(wanted)
-
-
-def _transposed(x: Any, dims: Sequence[int], wanted: Sequence[int]) -> Any:
-    import jax.numpy as jnp
-
-    dims = list(dims)
-    return x if dims == list(wanted) else jnp.transpose(x, [dims.index(d) for d in wanted])
-
-
 def _loops_of(d: DimBlock) -> tuple[int, ...]:
     """The loops of a dim, outermost first."""
     return d.radix or tuple([loop for loop, _ in d.index.terms])
@@ -359,7 +328,6 @@ def math_all(conditions: Sequence[Any]) -> Any:
 def reduce_axes(x: Any, combine: str, axes: Sequence[int]) -> Any:
     """Combined over these axes, which stay with extent 1."""
     import jax.numpy as jnp
-    import numpy as np
 
     if x.dtype == np.bool_:
         whole = {"and": jnp.all, "or": jnp.any, "max": jnp.any, "min": jnp.all}

@@ -23,6 +23,7 @@ from eqsat.model.nest import Nest, NoNest, refused_by_check
 from eqsat.model.schedule import Schedule
 from eqsat.model.target import Target
 from eqsat.model.tensor import TensorType
+from eqsat.ops.meaning.programs import element_dtype
 from eqsat.plan.gridded.blocks import BlockPlan, plan_blocks
 from eqsat.plan.gridded.flat import (
     BLOCKS,
@@ -100,8 +101,6 @@ def _precisions(schedule: Schedule, nest: Nest) -> dict[int, str]:
 def why_not_compiled(kernel: DispatchKernel) -> str:
     """Why the compiler of this device refuses a kernel; empty if it does not."""
     import jax
-
-    from eqsat.ops.meaning.programs import element_dtype
 
     avals = [
         jax.ShapeDtypeStruct(kernel.types[r].shape, element_dtype(kernel.types[r].dtype))

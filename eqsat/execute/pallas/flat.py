@@ -11,16 +11,14 @@ from typing import Any
 
 from eqsat.execute.expressions import convert, evaluator
 from eqsat.execute.kernels.approximations import ERF, ERF_END
-from eqsat.execute.pallas.blocked import combine_two, matrices, typed_scalar
+from eqsat.execute.pallas.blocked import combine_two, typed_scalar
 from eqsat.execute.pallas.values import (
     Extents,
-    ProductShape,
     StageValue,
     StageValues,
     both,
     broadcast,
     choose,
-    dot_precision,
     sum_type,
 )
 from eqsat.model.nest import Access, Bound, Lookup, Store
@@ -271,13 +269,3 @@ class _FlatValues(StageValues):
     ) -> bool:
         sides = [self.e.shape(r, r) for r in (rows, columns, summed)]
         return not batch and all(math.prod(x) >= LEAST for x in sides)
-
-    def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
-        from jax import lax
-
-        left = matrices(a, shape.sides[0], shape, shape.rows)
-        right = matrices(b, shape.sides[1], shape, shape.columns)
-        p = dot_precision(precision, left.dtype)
-        numbers = (((1,), (1,)), ((), ()))
-        product = lax.dot_general(left, right, numbers, p, preferred_element_type=dtype)
-        return product if list(product.shape) == shape.result else product.reshape(shape.result)

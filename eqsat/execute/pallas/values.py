@@ -93,10 +93,6 @@ class StageValues:
         """Values with more loops fixed."""
         raise NotImplementedError
 
-    def multiply(self, a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
-        """Σ a[batch, row, k] · b[batch, k, column], with sums in `dtype`."""
-        raise NotImplementedError
-
     def reduced(self, x: Any, combine: str, axes: tuple[int, ...], dtype: str) -> Any:
         """Combined over these axes, which stay with extent 1."""
         raise NotImplementedError
@@ -219,7 +215,7 @@ class StageValues:
         shape = ProductShape(
             tuple([s[2] for s in sides]), batch, rows, columns, summed, tuple(e.extents)
         )
-        total = self.multiply(
+        total = block_product(
             arrays[0], arrays[1], shape, e.precisions.get(number, ""), element_dtype(kind)
         )
         dims = (*batch, *rows, *columns)
@@ -421,3 +417,31 @@ def dot_precision(precision: str, dtype: Any) -> Any:
     if precision in ALGORITHMS:
         return lax.Precision.DEFAULT if precision in _ONE_PASS else lax.Precision.HIGHEST
     return lax.Precision.DEFAULT if precision == DEFAULT else lax.Precision.HIGHEST
+
+
+def block_product(a: Any, b: Any, shape: ProductShape, precision: str, dtype: Any) -> Any:
+    """Sums of products of two values of a block, as one product of matrices."""
+    from jax import lax
+
+    left = _matrices(a, shape.sides[0], shape, shape.rows)
+    right = _matrices(b, shape.sides[1], shape, shape.columns)
+    batch = ((0,), (0,)) if shape.batch else ((), ())
+    numbers = ((left.ndim - 1,), (right.ndim - 1,)), batch
+    p = dot_precision(precision, left.dtype)
+    product = lax.dot_general(left, right, numbers, p, preferred_element_type=dtype)
+    return product if list(product.shape) == shape.result else product.reshape(shape.result)
+
+
+def _matrices(x: Any, dims: Sequence[int], shape: ProductShape, free: Sequence[int]) -> Any:
+    """[batch, own, summed], each the product of its loops; no batch if there is none."""
+    x = transposed(x, dims, (*shape.batch, *free, *shape.summed))
+    wanted = [shape.size(free), shape.size(shape.summed)]
+    wanted = [shape.size(shape.batch), *wanted] if shape.batch else wanted
+    return x if list(x.shape) == wanted else x.reshape(wanted)
+
+
+def transposed(x: Any, dims: Sequence[int], wanted: Sequence[int]) -> Any:
+    import jax.numpy as jnp
+
+    dims = list(dims)
+    return x if dims == list(wanted) else jnp.transpose(x, [dims.index(d) for d in wanted])

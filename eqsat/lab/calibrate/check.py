@@ -12,7 +12,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from eqsat.api import Run, optimize
+from eqsat.execute.draw import random_inputs
 from eqsat.lab.calibrate.probes import Call, CoreTimer, Probe, Progress, Timer, part, timed_rounds
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Target
@@ -21,8 +24,6 @@ Sample = tuple[Callable[..., Any], Any]  # a function and the type of its argume
 
 
 def _weights(*shapes: tuple[int, ...]) -> list[Any]:
-    import numpy as np
-
     rng = np.random.default_rng(0)
     return [rng.standard_normal(s, dtype="f4") / (s[-1] * 4) ** 0.5 for s in shapes]
 
@@ -186,9 +187,6 @@ def _build(run: Run) -> Callable[[], Call]:
 
     def build() -> Call:
         import jax
-        import numpy as np
-
-        from eqsat.execute.draw import random_inputs
 
         inputs = jax.device_put(random_inputs(run.program, np.random.default_rng(0)))
         executable = run.executable

@@ -13,8 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Protocol
 
+import numpy as np
+
 from eqsat.lang.owntarget import FIELDS
 from eqsat.model.dispatch import Work
+from eqsat.model.files import JsonRecord
 from eqsat.plan.price import Rates, Stream, priced_parts
 
 HELD_BACK = 0.02  # residual of a constant that becomes e times as large, as a relative error
@@ -46,7 +49,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Quality:
+class Quality(JsonRecord):
     """How far predictions are from measured times; errors are |predicted / measured - 1|."""
 
     median_error: float
@@ -55,9 +58,6 @@ class Quality:
     ordered: int  # pairs of one group, further apart than `APART`, that are ordered right
     pairs: int
     near: float = 0.0  # share that is predicted within `LEAST_SHARE` and its inverse
-
-    def to_json(self) -> dict[str, Any]:
-        return vars(self)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,6 @@ def _rates(start: Rates, x: Sequence[float]) -> Rates:
 
 
 def _solve(observed: Sequence[Observed], start: Rates, x: Sequence[float]) -> list[float]:
-    import numpy as np
     from scipy.optimize import least_squares
 
     measured = np.log([o.time_ps for o in observed])

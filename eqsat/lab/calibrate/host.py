@@ -22,6 +22,7 @@ from eqsat.lab.calibrate.probes import (
 )
 from eqsat.lab.calibrate.shapes import Regime
 from eqsat.lang.owntarget import measured_on, three_digits, versions
+from eqsat.lang.targets import read_target
 from eqsat.model.target import Target
 
 ROUNDS, QUICK_ROUNDS = 9, 3
@@ -123,8 +124,6 @@ class Calibration:
 
     def to_target(self) -> Target:
         """The target as the search sees it."""
-        from eqsat.lang.targets import read_target
-
         return read_target(self.to_yaml(), "host.yaml")
 
 

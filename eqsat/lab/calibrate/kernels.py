@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat import host
 from eqsat.api import Run, optimize
 from eqsat.execute.kernels.scale import here, started
 from eqsat.lab.bench import operand_arrays, repeated
@@ -22,7 +23,15 @@ from eqsat.lab.calibrate.probes import (
     part,
     timed_rounds,
 )
-from eqsat.lang.owntarget import constant_lines, folded_lines, measured_on, memory_lines, versions
+from eqsat.lang.owntarget import (
+    constant_lines,
+    folded_lines,
+    measured_on,
+    memory_lines,
+    shipped,
+    versions,
+)
+from eqsat.lang.targets import load_target, read_target
 from eqsat.model.diag import fail
 from eqsat.model.rules import RuleSet
 from eqsat.model.target import Memory, Target
@@ -117,8 +126,6 @@ class KernelCalibration:
 
     def to_target(self) -> Target:
         """The target as the search sees it."""
-        from eqsat.lang.targets import read_target
-
         return read_target(self.to_yaml(), "host.yaml")
 
     def _head(self, name: str) -> list[str]:
@@ -158,9 +165,6 @@ def quality_text(q: Quality) -> str:
 
 def base_target() -> Target | None:
     """The shipped target with kernels that this machine's CPU names, if there is one."""
-    from eqsat.lang.owntarget import shipped
-    from eqsat.lang.targets import load_target
-
     target = load_target(shipped()[0])
     return target if target.is_planned else None
 
@@ -179,7 +183,6 @@ def calibrate_kernels(
     only if it was not initialised before. timer: gives the seconds of a run of a probe. EqsatError:
     E420 if the clock is too coarse, E425 if too few dispatches run as kernels here.
     """
-    from eqsat import host
     from eqsat.lab.calibrate.probes import use_one_core
 
     if timer is None:

@@ -14,11 +14,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
+from eqsat.execute.loops import generic
 from eqsat.execute.timing import step_of
 from eqsat.host import MemoryLevel
 from eqsat.lab.calibrate import shapes
 from eqsat.model.diag import EqsatError, fail
 from eqsat.model.generic import Generic
+from eqsat.ops.meaning.programs import element_dtype
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -78,11 +82,6 @@ def _contraction(name: str, g: Generic, operations: float = 0) -> Probe:
 
 def _generic(g: Generic) -> Call:
     """The executor's own lowering of a generic, on random operands."""
-    import numpy as np
-
-    from eqsat.execute.loops import generic
-    from eqsat.ops.meaning.programs import element_dtype
-
     rng = np.random.default_rng(0)
     arrays = [
         rng.integers(-9, 9, s).astype(element_dtype(t))
@@ -96,7 +95,6 @@ HANDED = (2048, 1024, 8)  # a product that takes little longer than reading its 
 
 def _handed() -> Iterator[Probe]:
     """A pass over memory, a product, and the product of what the pass makes."""
-    import numpy as np
     from jax import numpy as jnp
 
     rows, k, columns = HANDED
@@ -128,7 +126,6 @@ def _copy(level: MemoryLevel) -> Probe:
 
 
 def _elementwise(elements: int, runs: int) -> Call:
-    import numpy as np
     from jax import lax
 
     x = np.ones(elements, "f4")
@@ -136,7 +133,6 @@ def _elementwise(elements: int, runs: int) -> Call:
 
 
 def _body() -> Call:
-    import numpy as np
     from jax import lax
 
     x = np.linspace(-1, 1, BODY_SIZE, dtype="f4")
@@ -152,7 +148,6 @@ def activation(x: Any) -> Any:
 
 def _launches() -> Call:
     """A chain of small products that cannot be fused."""
-    import numpy as np
 
     def chain(x: Any, y: Any) -> Any:
         for _ in range(LAUNCHES):
@@ -168,7 +163,6 @@ def _relayouts() -> Iterator[Probe]:
 
 
 def _transpose(shape: tuple[int, ...], perm: tuple[int, ...]) -> Call:
-    import numpy as np
     from jax import lax
 
     return _compiled(lambda x: lax.transpose(x, perm), np.ones(shape, "f4"))

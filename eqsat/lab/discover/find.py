@@ -16,7 +16,7 @@ from eqsat.lab.discover.forms import DEFAULT_FORMS, FORMS
 from eqsat.lab.discover.pool import SIZES, Leaves, Pair, TermPool, leaf_choices, spelled_apart
 from eqsat.lab.discover.propose import Proposal, Unwritten, file_text, proposal_of
 from eqsat.model.deadline import Stop, elapsed
-from eqsat.model.diag import did_you_mean, fail
+from eqsat.model.diag import check_known, fail
 from eqsat.model.limits import Limits
 from eqsat.model.rules import Rule, RuleSet
 from eqsat.model.target import Target
@@ -144,8 +144,7 @@ class Ask:
 
     def __post_init__(self) -> None:
         for op in self.ops:
-            if op not in FORMS:
-                raise fail("E418", f"--ops: terms have no op `{op}`", help=did_you_mean(op, FORMS))
+            check_known(op, FORMS, "E418", f"--ops: terms have no op `{op}`")
         for key, value, most in (
             ("leaves", self.leaves, MOST_LEAVES), ("size", self.size, MOST_SIZE),
         ):  # fmt: skip

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.model.affine import dim
-from eqsat.model.attr import Shape
 from eqsat.model.expr import Expr, arg, call, cast, const
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
@@ -24,7 +23,7 @@ from eqsat.ops.algebra.linear import REALS
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, identity
 from eqsat.ops.meaning.programs import is_iota
-from eqsat.ops.movement.moves import gather_of, pad_of, slice_of, unless_identity
+from eqsat.ops.movement.moves import gather_of, pad_of, slice_along, unless_identity
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def shifted_rows(
     if sorted(moved) != list(f.result) or high <= low:
         return None
     axis = table.index(k)
-    cut = _along(g.shapes[1 - side], axis, low + step, high + step)
+    cut = slice_along(g.shapes[1 - side], axis, low + step, high + step)
     before = [low if q == axis else 0 for q in range(len(table))]
     behind = [f.sizes[row] - high if q == axis else 0 for q in range(len(table))]
     pad = pad_of(cut.shape, before, behind, "0.0")
@@ -107,12 +106,6 @@ def _plus_constant(e: Expr) -> tuple[int, int] | None:
 def _casts(s: Generic) -> bool:
     is_plain = len(s.yields) == 1 and not s.tile and s.rank == len(s.sizes)
     return is_plain and s.maps == (identity(s.rank),) and s.body == cast(arg(0), s.yields[0].dtype)
-
-
-def _along(shape: Shape, axis: int, low: int, high: int) -> Move:
-    start = [low if q == axis else 0 for q in range(len(shape))]
-    limit = [high if q == axis else n for q, n in enumerate(shape)]
-    return slice_of(shape, start, limit, [1] * len(shape))
 
 
 # ---- one-hots ------------------------------------------------------------------------------------

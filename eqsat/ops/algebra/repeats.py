@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat.model.affine import Affine, Map, affine, dim, map_loops
-from eqsat.model.attr import Shape
 from eqsat.model.expr import arg, call
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.movement import Move, Reshape
@@ -22,6 +21,7 @@ from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_generic, compose_maps, identity
 from eqsat.ops.generics.windows import LoopRange, restricted
+from eqsat.ops.movement.collapse import reshape_to
 from eqsat.ops.movement.moves import concat_of
 
 
@@ -228,8 +228,8 @@ def spread_behind(g: Generic, i: int, joined: Reshape, e: Generic) -> SpreadBehi
     ]
     spread = _spread([s for s, _ in fine], [n for n, (_, is_kept) in enumerate(fine) if is_kept], g)
     return SpreadBehind(
-        _reshape(e.shapes[0], tuple(inside)), sig, _reshape(sig.result_shape, spread.shapes[0]),
-        spread, _reshape(spread.result_shape, g.result_shape),
+        reshape_to(e.shapes[0], tuple(inside)), sig, reshape_to(sig.result_shape, spread.shapes[0]),
+        spread, reshape_to(spread.result_shape, g.result_shape),
     )  # fmt: skip
 
 
@@ -264,10 +264,6 @@ def _spread(sizes: Sequence[int], walked: Sequence[int], g: Generic) -> Generic:
         sizes, range(len(sizes)), [tuple(map(dim, walked))], [shape], [Yield(arg(0), t)], (), (t,),
         precision=NONE,
     )  # fmt: skip
-
-
-def _reshape(source: Shape, shape: Shape) -> Reshape | None:
-    return None if source == shape else Reshape(source, shape)
 
 
 def split_spread(g: Generic, i: int, concat: Move, e: Generic) -> SplitSum | None:

@@ -21,6 +21,8 @@ from eqsat.model.tensor import NONE
 from eqsat.ops.contractions.roles import contraction_roles
 from eqsat.ops.declare import attr_functions
 from eqsat.ops.generics.canonical import canonical_body, canonical_generic
+from eqsat.ops.movement.crossing import unless_sorted
+from eqsat.ops.movement.moves import slice_along
 
 Perm = tuple[int, ...]
 
@@ -147,11 +149,11 @@ def stacked_siblings(products: Sequence[OneOfSiblings]) -> StackedSiblings | Non
     at = results.index(axis)
     return StackedSiblings(
         tuple(order),
-        tuple(_turn(tuple(p.w.index(d) for d in first.w)) for p in ordered),
+        tuple(unless_sorted(tuple(p.w.index(d) for d in first.w)) for p in ordered),
         Move("concat", shapes, (first.w.index(axis),), merged),
         sig,
-        tuple(_slice(sig.result_shape, at, a, b) for a, b in pairwise(ends)),
-        tuple(_turn(p.perm) for p in ordered),
+        tuple(slice_along(sig.result_shape, at, a, b) for a, b in pairwise(ends)),
+        tuple(unless_sorted(p.perm) for p in ordered),
     )
 
 
@@ -192,17 +194,6 @@ def _axis(parts: list[OneOfSiblings]) -> int | None:
         return None
     different = [d for d in first.n if len({p.sizes[d] for p in parts}) > 1]
     return None if len(different) > 1 else next(iter(different), first.rank)
-
-
-def _turn(perm: Perm) -> Perm | None:
-    return None if perm == tuple(range(len(perm))) else perm
-
-
-def _slice(shape: Shape, axis: int, start: int, limit: int) -> Move:
-    low = tuple(start if d == axis else 0 for d in range(len(shape)))
-    high = tuple(limit if d == axis else s for d, s in enumerate(shape))
-    cut = tuple(b - a for a, b in zip(low, high, strict=True))
-    return Move("slice", (shape,), (low, high, (1,) * len(shape)), cut)
 
 
 def merge_contractions(

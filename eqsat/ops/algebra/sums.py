@@ -32,7 +32,7 @@ from eqsat.ops.generics.canonical import (
     without_operand,
 )
 from eqsat.ops.meaning.scalar import typing
-from eqsat.ops.movement.moves import slice_of
+from eqsat.ops.movement.moves import slice_along
 
 
 # ---- sums ----------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def repeated_factor(g: Generic, i: int, concat: Move) -> RepeatedFactor | None:
         return None
     whole = tuple(e.sizes[k] for k in y.loops)
     at = y.loops.index(d)
-    cuts = [_cut(whole, at, low, low + half) for low in (0, half)]
+    cuts = [slice_along(whole, at, low, low + half) for low in (0, half)]
     sizes = dict(enumerate(e.sizes)) | {d: half}
     part = Einsum(tuple(sizes.values()), e.rank, e.factors, e.dtype, e.precision)
     total = _sum(part, y, ONE, y, ONE)
@@ -364,12 +364,6 @@ def repeated_factor(g: Generic, i: int, concat: Move) -> RepeatedFactor | None:
     pair = [x, summed] if i == 0 else [summed, x]
     product = generic_of(sizes, e.result, pair, e.dtype, e.precision)
     return RepeatedFactor(cuts[0], cuts[1], total, product)
-
-
-def _cut(shape: tuple[int, ...], at: int, low: int, high: int) -> Move:
-    start = [low if q == at else 0 for q in range(len(shape))]
-    limit = [high if q == at else n for q, n in enumerate(shape)]
-    return slice_of(shape, start, limit, [1] * len(shape))
 
 
 FUNCTIONS = attr_functions(

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from eqsat.model.affine import Affine, Map, affine, dim, map_loops
 from eqsat.model.attr import Shape
 from eqsat.model.generic import Generic
@@ -59,8 +61,6 @@ def _ends(e: Affine, sizes: Sequence[int]) -> tuple[int, int]:
 
 def indices(m: Map, sizes: Sequence[int]) -> tuple[list[int], list[Any]]:
     """The loops that a map reads, and per axis a NumPy array of its indices over these loops."""
-    import numpy as np
-
     used = sorted(map_loops(m))
     grid = np.indices([sizes[d] for d in used])
     return used, [

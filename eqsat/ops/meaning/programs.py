@@ -22,6 +22,7 @@ from eqsat.model.program import Node, Program
 from eqsat.model.tensor import DTYPES, TensorType, is_float
 from eqsat.ops.meaning import scalar
 from eqsat.ops.meaning.elements import KEY_DIGITS, element_dtype, key_digest
+from eqsat.ops.meaning.scalar import held_dtype
 from eqsat.ops.registry import builtin_ops, evaluate_custom
 
 # ---- loops and branches --------------------------------------------------------------------------
@@ -72,8 +73,6 @@ def _scan(
 
 def _nothing(attr: Control) -> list[Array]:
     """Stacked results of a scan of no steps."""
-    from eqsat.ops.meaning.scalar import held_dtype
-
     return [np.zeros(t.shape, held_dtype(t.dtype)) for t in attr.result_types[attr.carries :]]
 
 
@@ -152,12 +151,17 @@ def bind_leaves(
             "E503", f"`{program.name}` takes {len(program.inputs)} input(s), got {len(inputs)}"
         )
     bound = {i: inputs[at] for at, i in enumerate(program.inputs)}
-    for i in program.weights:
-        leaf = program.leaf(i)
+    bound |= weight_arrays(program, weights)
+    return {i: _held(program.leaf(i).name, program.nodes[i].type, a) for i, a in bound.items()}
+
+
+def weight_arrays(program: Program, weights: Mapping[str, Any]) -> dict[int, Any]:
+    """Weight leaf → its array, of those by content key; EqsatError E503 if one is missing."""
+    leaves = {i: program.leaf(i) for i in program.weights}
+    for leaf in leaves.values():
         if leaf.key not in weights:
             raise fail("E503", f"weight `{leaf.name}` ({leaf.key}) has no array")
-        bound[i] = weights[leaf.key]
-    return {i: _held(program.leaf(i).name, program.nodes[i].type, a) for i, a in bound.items()}
+    return {i: weights[leaf.key] for i, leaf in leaves.items()}
 
 
 def _held(name: str, wanted: TensorType, array: Any) -> Array:

@@ -69,7 +69,7 @@ def collapse_loops(g: Generic) -> Regrouped | None:
     regrouped = regroup(_without_units(g), _runs(g))
     if regrouped is None or regrouped.sig == g:
         return None
-    operands = tuple(_reshape(a, b) for a, b in zip(g.shapes, regrouped.sig.shapes, strict=True))
+    operands = tuple(reshape_to(a, b) for a, b in zip(g.shapes, regrouped.sig.shapes, strict=True))
     return Regrouped(operands, regrouped.sig, regrouped.result)
 
 
@@ -119,7 +119,7 @@ def read_apart(g: Generic, i: int, groups: Reshape) -> RegroupedOperand | None:
     if apart is None or len(apart) <= _large(groups.shape) or len(g.yields) > 1:
         return None
     found = before_reshape(g, i, Reshape(apart, groups.shape))
-    return None if found is None else replace(found, read=_reshape(groups.source, apart))
+    return None if found is None else replace(found, read=reshape_to(groups.source, apart))
 
 
 def _large(shape: Shape) -> int:
@@ -216,7 +216,7 @@ def regroup(g: Generic, groups: Sequence[LoopGroup]) -> Regrouped | None:
         new[p] = list(range(len(sizes), len(sizes) + len(p.sizes)))
         sizes += p.sizes
     read = [_regrouped(g, m, s, group_of, new) for m, s in zip(g.maps, g.shapes, strict=True)]
-    result = _regrouped(g, _identity(g), g.result_shape, group_of, new)
+    result = _regrouped(g, tuple(dim(d) for d in range(g.rank)), g.result_shape, group_of, new)
     if result is None or None in read:
         return None
     dims = [[(e, sizes[e.dim or 0] if s < 0 else s) for e, s in m or ()] for m in read]
@@ -231,17 +231,14 @@ def regroup(g: Generic, groups: Sequence[LoopGroup]) -> Regrouped | None:
         precision=g.precision,
     )
     return Regrouped(
-        tuple(_reshape(a, b) for a, b in zip(g.shapes, sig.shapes, strict=True)),
+        tuple(reshape_to(a, b) for a, b in zip(g.shapes, sig.shapes, strict=True)),
         sig,
-        _reshape(sig.result_shape, g.result_shape),
+        reshape_to(sig.result_shape, g.result_shape),
     )
 
 
-def _identity(g: Generic) -> Map:
-    return tuple(dim(d) for d in range(g.rank))
-
-
-def _reshape(source: Shape, shape: Shape) -> Reshape | None:
+def reshape_to(source: Shape, shape: Shape) -> Reshape | None:
+    """None where nothing is to be done."""
     return None if source == shape else Reshape(source, shape)
 
 

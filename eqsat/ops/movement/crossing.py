@@ -78,7 +78,7 @@ def above(movement: Movement, form: Form) -> Crossed | None:
     crossed = _ABOVE[movement.op](movement, _untiled(movement.shape, form))
     if crossed is None or crossed.layout is None:
         return None
-    return replace(crossed, layout=None, perm=_unless_sorted(crossed.layout.outer))
+    return replace(crossed, layout=None, perm=unless_sorted(crossed.layout.outer))
 
 
 def below(form: Form | tuple[Layout, ...], movement: Movement) -> Crossed | None:
@@ -102,14 +102,15 @@ def below(form: Form | tuple[Layout, ...], movement: Movement) -> Crossed | None
     crossed = _BELOW[movement.op](untiled, movement)
     if crossed is None or crossed.layout is None:
         return None
-    return replace(crossed, layout=None, perm=_unless_sorted(inverse(crossed.layout.outer)))
+    return replace(crossed, layout=None, perm=unless_sorted(inverse(crossed.layout.outer)))
 
 
 def _untiled(shape: Shape, outer: Perm) -> Layout:
     return Layout(shape, (), (), outer, ())
 
 
-def _unless_sorted(perm: Sequence[int]) -> Perm | None:
+def unless_sorted(perm: Sequence[int]) -> Perm | None:
+    """The permutation; None where it changes nothing."""
     return None if list(perm) == sorted(perm) else tuple(perm)
 
 
@@ -282,7 +283,7 @@ def _pack_gather(gather: Move, layout: Layout) -> Crossed | None:
     outer.insert(begin, axis)
     inner = make_layout(source, [outside(d) for d in layout.pos], layout.tiles, outer, layout.pads)
     move = gather_of(inner.packed_shape, tuple([indices[p] for p in inside]), begin)
-    return Crossed(move, layout=inner, indices=_unless_sorted(inside))
+    return Crossed(move, layout=inner, indices=unless_sorted(inside))
 
 
 def _unpack_gather(layouts: tuple[Layout, ...], gather: Move) -> Crossed | None:
@@ -311,7 +312,7 @@ def indices_below(perm: Perm, gather: Move) -> Crossed:
     indices = tuple([permuted[p] for p in inverse(perm)])
     behind = range(axis + len(perm), len(gather.shape))
     result = (*range(axis), *(axis + p for p in perm), *behind)
-    return Crossed(gather_of(source, indices, axis), perm=_unless_sorted(result))
+    return Crossed(gather_of(source, indices, axis), perm=unless_sorted(result))
 
 
 _ABOVE = {"pad": _pack_pad, "slice": _pack_slice, "concat": _pack_concat, "gather": _pack_gather}

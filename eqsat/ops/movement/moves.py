@@ -48,6 +48,13 @@ def slice_of(
     return Move("slice", (tuple(source),), (first, last, step), shape)
 
 
+def slice_along(shape: Shape, axis: int, low: int, high: int) -> Move:
+    """`slice` of the elements low ≤ i < high of one dim."""
+    start = [low if q == axis else 0 for q in range(len(shape))]
+    limit = [high if q == axis else n for q, n in enumerate(shape)]
+    return slice_of(shape, start, limit, [1] * len(shape))
+
+
 def _bound(start: int, limit: int, stride: int) -> tuple[int, int, int]:
     n = cdiv(limit - start, stride)
     if n <= 1:

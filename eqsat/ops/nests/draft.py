@@ -12,7 +12,7 @@ buffers, and who reads what a gather takes computes the number where it is neede
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eqsat.model.affine import Affine
@@ -234,18 +234,15 @@ class TypedBody(NamedTuple):
     dtype: str
 
 
+@dataclass(eq=False)
 class Numbers:
     """reach: what is read of a node at a point. operands: those of a node."""
 
-    def __init__(
-        self,
-        reach: Callable[[int, Point], ReadValue | ComputedValue],
-        operands: Callable[[int], tuple[int, ...]],
-        loops: Loops,
-    ):
-        self.reach, self.operands, self.loops = reach, operands, loops
-        self.arguments: list[ReadValue] = []
-        self.typed: dict[tuple[int, int, Point], TypedBody] = {}
+    reach: Callable[[int, Point], ReadValue | ComputedValue]
+    operands: Callable[[int], tuple[int, ...]]
+    loops: Loops
+    arguments: list[ReadValue] = field(init=False, default_factory=list)
+    typed: dict[tuple[int, int, Point], TypedBody] = field(init=False, default_factory=dict)
 
     def number(self, node: int, at: Point) -> LookupNumber:
         """The number a node holds at a point; NoNest if no body over elements is that."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from eqsat.model.affine import Affine
+from eqsat.model.affine import Affine, map_loops
 from eqsat.model.expr import Expr, arg, const
 from eqsat.model.nest import Access, Bound, Lookup, Nest, NoNest, Scalar, Stage, Store
 from eqsat.ops.nests.draft import (
@@ -21,7 +21,7 @@ from eqsat.ops.nests.draft import (
     Written,
     joined_index,
 )
-from eqsat.ops.nests.loops import Loops, Point, affine_sum, loops_named
+from eqsat.ops.nests.loops import Loops, Point, affine_sum
 
 Bounds = tuple[tuple[Affine, int], ...]
 
@@ -129,7 +129,7 @@ class _Finish:
         bounds = []
         for index, size in zip(self.loops.all_now(at), shape, strict=True):
             if not self.loops.is_within(index, size):
-                if loops_named([index]) & self.loops.lookups.keys():
+                if map_loops([index]) & self.loops.lookups.keys():
                     raise NoNest("a gather reads beyond the rows of a padded table")
                 bounds.append((index, size))
         return tuple(bounds)
@@ -171,19 +171,19 @@ class _Finish:
     def _padded(
         self, value: _UnnumberedRead | int, node: int, dtype: str, bounds: Bounds, fill: Scalar
     ) -> int:
-        names = loops_named([i for i, _ in bounds])
-        names |= self.stages[value].names if isinstance(value, int) else loops_named(_all(value))
+        names = map_loops([i for i, _ in bounds])
+        names |= self.stages[value].names if isinstance(value, int) else map_loops(_all(value))
         self.stages.append(_Stage(node, names, arg(0), (value,), dtype, bounds=bounds, fill=fill))
         return len(self.stages) - 1
 
     # ---- stages and stores
     def _stage(self, m: StageDraft, at: Point, number: list[int]) -> int:
         arguments = tuple([self._value(v, m.node, number) for v in m.arguments])
-        reduced = loops_named(self.loops.all_now(m.reduced))
+        reduced = map_loops(self.loops.all_now(m.reduced))
         names = self._names(at)
         bounds = self._layer(m.choice) if m.choice else ()
         if m.choice:
-            names |= loops_named([i for i, _ in bounds])
+            names |= map_loops([i for i, _ in bounds])
             arguments = arguments if bounds else arguments[:1]
         if m.combine:
             self._check_once(m, at)
@@ -194,7 +194,7 @@ class _Finish:
 
     def _names(self, at: Point) -> set[int]:
         """The loops of a point, also those by which something is looked up."""
-        names = loops_named(at)
+        names = map_loops(at)
         for d in names & self.loops.lookups.keys():
             index = self.loops.lookups[d]
             assert isinstance(index, LookupNumber)
@@ -206,7 +206,7 @@ class _Finish:
 
     def _check_once(self, m: StageDraft, at: Point) -> None:
         """NoNest if a reduction would run more often than it has values."""
-        counts = [(math.prod(self.loops.sizes[d] for d in loops_named([i])), n)
+        counts = [(math.prod(self.loops.sizes[d] for d in map_loops([i])), n)
                   for i, n in zip(at, m.shape, strict=True)]  # fmt: skip
         self.points[m.node, m.result] += math.prod(map(min, counts))
         if not self._is_once(at) or self.points[m.node, m.result] > math.prod(m.shape):
@@ -216,9 +216,9 @@ class _Finish:
         """Whether all points of the loops are other points of a value."""
         seen: set[int] = set(self.loops.lookups)
         for index in at:
-            if loops_named([index]) & seen:
+            if map_loops([index]) & seen:
                 return False
-            seen |= loops_named([index])
+            seen |= map_loops([index])
             reach = 0
             for loop, stride in sorted(index.terms, key=lambda t: abs(t[1])):
                 if abs(stride) <= reach:
@@ -241,7 +241,7 @@ class _Finish:
         else:
             stage = self._copied(w, value, number)
         assert isinstance(stage, int)
-        self.stores.append(_Store(access, stage, loops_named(at), self._bounds(at, w.piece.sizes)))
+        self.stores.append(_Store(access, stage, map_loops(at), self._bounds(at, w.piece.sizes)))
 
     def _copied(self, w: Written, value: ReadValue, number: list[int]) -> int:
         """The stage of what is written without being computed."""
@@ -251,7 +251,7 @@ class _Finish:
             return len(self.stages) - 1
         stage = self._value(value, node, number)
         if not isinstance(stage, int):
-            self.stages.append(_Stage(node, loops_named(_all(stage)), arg(0), (stage,), w.dtype))
+            self.stages.append(_Stage(node, map_loops(_all(stage)), arg(0), (stage,), w.dtype))
             stage = len(self.stages) - 1
         return stage
 
@@ -267,9 +267,7 @@ class _Finish:
         for s in self.stages:
             order.update(dict.fromkeys([*sorted(s.names), *sorted(s.reduced)]))
         used = order.keys()
-        bounds = [
-            (i, n) for i, n in uneven if loops_named([i]) & used and self.loops.span(i)[1] >= n
-        ]
+        bounds = [(i, n) for i, n in uneven if map_loops([i]) & used and self.loops.span(i)[1] >= n]
         return _Columns(self, list(order), bounds).nest()
 
 

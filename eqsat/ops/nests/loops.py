@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from eqsat.model.affine import Affine
+from eqsat.model.affine import Affine, dim, map_loops
 
 Point = tuple[Affine, ...]
 ZERO = Affine(())
@@ -119,7 +119,7 @@ class Loops:
         low, high = self.span(index)
         if low < 0 or high < size:
             return low >= 0
-        return any(self.sizes[u] <= size and self.now(_loop(u)) == index for u in self.uneven)
+        return any(self.sizes[u] <= size and self.now(dim(u)) == index for u in self.uneven)
 
     # ---- cutting
     def divided(self, index: Affine, tile: int) -> tuple[Affine, Affine]:
@@ -233,7 +233,7 @@ class Loops:
         nothing is written outside of it. Of a number with several digits that is the first one.
         """
         groups = [(g.reduces, self.all_now((*g.point, *g.indices))) for g in self.groups]
-        uses = [(reduces, i) for reduces, at in groups for i in at if loop in loops_named([i])]
+        uses = [(reduces, i) for reduces, at in groups for i in at if loop in map_loops([i])]
         leads = all(max(i.terms, key=lambda t: t[1])[0] == loop for _, i in uses)
         return bool(uses) and leads and not any(reduces for reduces, _ in uses)
 
@@ -251,7 +251,7 @@ class Loops:
         cut = [
             (index, self.sizes[u])
             for u in self.uneven
-            if not self._holds(u, index := self.now(_loop(u)))
+            if not self._holds(u, index := self.now(dim(u)))
         ]
         return all(self._is_kept(g, cut) for g in self.groups)
 
@@ -261,8 +261,8 @@ class Loops:
         So a product may be written as it is and in panels, whose last one has open lanes.
         """
         written = [i for g in self.groups if not g.reduces for i in g.indices]
-        named = loops_named(written)
-        while further := loops_named([self.became[d] for d in named & self.became.keys()]) - named:
+        named = map_loops(written)
+        while further := map_loops([self.became[d] for d in named & self.became.keys()]) - named:
             named |= further
         self.uneven = [u for u in self.uneven if u not in named]
         return self._are_kept()
@@ -273,9 +273,9 @@ class Loops:
 
     def _is_kept(self, g: LoopRun, cut: Sequence[tuple[Affine, int]]) -> bool:
         """cut: the indices by which bounds of the nest cut off points, and their extents."""
-        seen = loops_named(self.all_now(g.point))
+        seen = map_loops(self.all_now(g.point))
         for index, size in zip(self.all_now(g.indices), g.sizes, strict=True):
-            loops = loops_named([index])
+            loops = map_loops([index])
             if loops & seen or not self.is_number(Affine(index.terms)):
                 return False
             first, end = self._values(index, loops, cut)
@@ -293,7 +293,7 @@ class Loops:
         """
         first, end = 0, math.prod(self.sizes[d] for d in loops)
         for bound, size in cut:
-            named = loops_named([bound])
+            named = map_loops([bound])
             if not named & loops:
                 continue
             step = min(s for d, s in index.terms if d in named)  # the bound is of its upper digits
@@ -303,12 +303,3 @@ class Loops:
             first = max(first, -bound.constant * step)
             end = min(end, (size - bound.constant) * step)
         return index.constant + first, index.constant + end
-
-
-def _loop(d: int) -> Affine:
-    return Affine(((d, 1),))
-
-
-def loops_named(indices: Sequence[Affine]) -> set[int]:
-    """The loops that indices are made of."""
-    return {d for i in indices for d, _ in i.terms}

@@ -20,7 +20,7 @@ from eqsat.model.attr import Attr, Shape
 from eqsat.model.expr import Expr, arg
 from eqsat.model.generic import Generic
 from eqsat.model.movement import Reshape, Transpose
-from eqsat.model.program import Builder, Node, Program, prune
+from eqsat.model.program import Builder, Node, Program, rewritten
 from eqsat.ops.generics.canonical import canonical_body
 from eqsat.ops.movement.view import View, view_of
 
@@ -46,19 +46,19 @@ def without_equal_sums(program: Program) -> Program:
     alike = Counter(filter(None, map(_resemblance, program.nodes)))
     if program.symbols or not any(n > 1 for n in alike.values()):
         return program
-    b = Builder(program.name)
-    new: dict[int, int] = {}
     sums: dict[tuple[object, ...], tuple[int, tuple[_Loop, ...]]] = {}
-    for i, n in b.following(program, new):
-        new[i] = b.move(n, tuple([new[o] for o in n.operands]))
-        like = _resemblance(n)
-        form = _known_by(b, b.nodes[new[i]]) if like is not None and alike[like] > 1 else None
-        if form is not None:
-            key, loops = form
-            first, others = sums.setdefault(key, (new[i], loops))
-            moved = None if first == new[i] else _moved(b, first, others, loops, n.type.shape)
-            new[i] = new[i] if moved is None else moved
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+    def write(b: Builder, _: int, n: Node, operands: tuple[int, ...]) -> int:
+        new, like = b.move(n, operands), _resemblance(n)
+        form = _known_by(b, b.nodes[new]) if like is not None and alike[like] > 1 else None
+        if form is None:
+            return new
+        key, loops = form
+        first, others = sums.setdefault(key, (new, loops))
+        moved = None if first == new else _moved(b, first, others, loops, n.type.shape)
+        return new if moved is None else moved
+
+    return rewritten(program, write)
 
 
 def _resemblance(n: Node) -> tuple[object, ...] | None:

@@ -29,7 +29,7 @@ from eqsat.model.generic import Generic, Yield
 from eqsat.model.layout import Layout
 from eqsat.model.limits import MOST_OPERANDS
 from eqsat.model.movement import Move, Reshape, Transpose
-from eqsat.model.program import Builder, Program, prune
+from eqsat.model.program import Builder, Node, Program, rewritten
 from eqsat.model.tensor import NONE
 from eqsat.ops.algebra.simplify import constant_fill, permuted_copy, simplified
 from eqsat.ops.contractions.roles import contraction_roles
@@ -245,13 +245,11 @@ def normal(program: Program) -> Program:
 def _written(program: Program, writers: dict[str, Writer]) -> Program:
     if not any(n.op in writers for n in program.nodes):
         return program
-    b = Builder(program.name)
-    new: dict[int, int] = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
-        write = writers.get(n.op)
-        new[i] = b.move(n, operands) if write is None else write(b, n.op, operands, n.attr)
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+
+    def write(b: Builder, _: int, n: Node, operands: tuple[int, ...]) -> int | None:
+        return writers[n.op](b, n.op, operands, n.attr) if n.op in writers else None
+
+    return rewritten(program, write)
 
 
 # ---- generics ------------------------------------------------------------------------------------

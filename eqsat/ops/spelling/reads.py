@@ -29,7 +29,7 @@ from eqsat.model.expr import BottomUp, Expr, arg, call, const, literal
 from eqsat.model.generic import Generic, Yield
 from eqsat.model.leaves import Leaf
 from eqsat.model.movement import Move
-from eqsat.model.program import Builder, Node, Program, prune, rewritten
+from eqsat.model.program import Builder, Node, Program, rewritten
 from eqsat.ops.algebra.linear import replaced
 from eqsat.ops.generics.canonical import (
     Operand,
@@ -49,20 +49,19 @@ Known = dict[tuple[str, str], tuple[int, Shape]]  # form and type -> the value, 
 
 def shared(program: Program) -> Program:
     """The program whose bodies read the values that they would compute once more."""
-    b = Builder(program.name)
-    new: dict[int, int] = {}
     values: Known = {}
-    for i, n in b.following(program, new):
-        operands = tuple([new[o] for o in n.operands])
+
+    def write(b: Builder, _: int, n: Node, operands: tuple[int, ...]) -> int | None:
         g = n.attr
         if not isinstance(g, Generic) or len(g.yields) != 1 or g.tile or g.has_precision:
-            new[i] = b.move(n, operands)
-            continue
-        new[i] = _written(b, n, operands, g, values)
+            return None
+        written = _written(b, n, operands, g, values)
         if g.rank == len(g.sizes) and g.body.args and not is_byte_function(g):
-            key = _form(g, operands, g.body), g.yields[0].dtype
-            values.setdefault(key, (new[i], g.result_shape))
-    return prune(b.build([new[r] for r in program.results], program.symbols))
+            key = _former(g, operands)(g.body), g.yields[0].dtype
+            values.setdefault(key, (written, g.result_shape))
+        return written
+
+    return rewritten(program, write)
 
 
 def _written(b: Builder, n: Node, operands: tuple[int, ...], g: Generic, values: Known) -> int:
@@ -91,10 +90,6 @@ def _largest(
         if value is not None and value[1] == g.sizes[: len(value[1])]:
             return part, *value
     return None
-
-
-def _form(g: Generic, operands: tuple[int, ...], e: Expr) -> str:
-    return _former(g, operands)(e)
 
 
 def _former(g: Generic, operands: tuple[int, ...]) -> BottomUp[Expr, str]:

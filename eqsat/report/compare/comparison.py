@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from eqsat.model.printed import Printed
 from eqsat.model.schedule import Schedule
 from eqsat.report.compare.rows import AlignedRow, ComparedWork, Held, Place, aligned, works_of
 from eqsat.report.compare.targetwords import in_yaml_words
@@ -32,7 +33,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Printed):
     """facts: (name, a, b) in raw integers. rows: dispatches in the order of b.
 
     flips: single changes that were searched, None if nobody asked for them.
@@ -86,8 +87,6 @@ class Comparison:
         if not self.differences:
             lines += ["", "the two programs do the same work in the same layouts"]
         return "\n".join([*lines, *_flip_lines(self)]) + "\n"
-
-    __str__ = to_text
 
     def difference_lines(self) -> list[str]:
         """The differences as lines, an empty one in front of each kind."""

@@ -241,9 +241,10 @@ def contributed_attention(c: OnnxCall) -> Any:
     sizes = c.attribute("qkv_hidden_sizes") or (total.shape[-1] // 3,) * 3
     parts = c.xp.split(total, np.cumsum(sizes)[:-1].tolist(), axis=-1)
     q, k, v = (heads(x, count) for x in parts)
-    bias = _score_mask(
-        c, 3, q.shape[2], k.shape[2], bool(c.attribute("unidirectional", 0)), q.dtype
-    )
+    return _merged_values(c, q, k, v, _score_mask(c, 3, q, k))
+
+
+def _merged_values(c: OnnxCall, q: Any, k: Any, v: Any, bias: Any | None) -> Any:
     scale = c.attribute("scale") or 1 / math.sqrt(q.shape[-1])
     return merged(mixed_values(c, q, k, v, scale, bias))
 
@@ -260,19 +261,15 @@ def multi_head_attention(c: OnnxCall) -> Any:
         ends = [c.shape(0)[2], c.shape(0)[2] + c.shape(1)[2]]
         xs = [x + b for x, b in zip(xs, c.xp.split(c[3], ends), strict=True)]
     q, k, v = (heads(x, count) for x in xs)
-    bias = _score_mask(
-        c, 4, q.shape[2], k.shape[2], bool(c.attribute("unidirectional", 0)), q.dtype
-    )
+    bias = _score_mask(c, 4, q, k)
     if c.has(5):
         bias = c[5] if bias is None else bias + c[5]
-    scale = c.attribute("scale") or 1 / math.sqrt(q.shape[-1])
-    return merged(mixed_values(c, q, k, v, scale, bias))
+    return _merged_values(c, q, k, v, bias)
 
 
-def _score_mask(
-    c: OnnxCall, i: int, steps: int, total: int, causal: bool, dtype: Any
-) -> Any | None:
+def _score_mask(c: OnnxCall, i: int, q: Any, k: Any) -> Any | None:
     """Bias of the scores: `mask_filter_value` where a key is masked."""
+    steps, total, dtype = q.shape[2], k.shape[2], q.dtype
     low, bias = c.attribute("mask_filter_value", -10000.0), None
     if c.has(i):
         mask = c[i]
@@ -283,7 +280,7 @@ def _score_mask(
         if mask.ndim not in places:
             raise c.unsupported(f"a mask of rank {mask.ndim}")
         bias = c.xp.where(mask[places[mask.ndim]] != 0, 0.0, low).astype(dtype)
-    if causal:
+    if c.attribute("unidirectional", 0):
         check_square(c, steps, total)
         seen = np.arange(total)[None] <= np.arange(steps)[:, None] + total - steps
         triangle = c.xp.asarray(np.where(seen, 0.0, low), dtype)

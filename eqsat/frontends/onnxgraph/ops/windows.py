@@ -68,6 +68,10 @@ def _pads(c: OnnxCall, w: Windows, spatial: Sequence[int]) -> tuple[tuple[int, i
         return tuple(_same(w, size, d, auto == "SAME_UPPER") for d, size in enumerate(spatial))
     if auto not in ("NOTSET", "VALID", ""):
         raise c.error("E362", f"has the unknown auto_pad `{auto}`")
+    return _given_pads(c, auto, rank)
+
+
+def _given_pads(c: OnnxCall, auto: str, rank: int) -> tuple[tuple[int, int], ...]:
     given = (0,) * (2 * rank) if auto == "VALID" else c.attribute("pads", (0,) * (2 * rank))
     if len(given) != 2 * rank or any(not 0 <= v <= MOST for v in given):
         raise c.error("E368", f"has pads {list(given)[:16]} over {rank} spatial axes")
@@ -131,7 +135,8 @@ def conv_transpose(c: OnnxCall) -> Any:
     groups, spatial = int(c.attribute("group", 1)), x.shape[2:]
     if groups < 1 or x.shape[1] != w.shape[0] or x.shape[1] % groups:
         raise c.error("E368", f"has {groups} groups of {list(w.shape)} over {list(x.shape)}")
-    strides, dilations, extra = (_spatial(c, n, d) for n, d in _DEFAULTS)
+    rank = len(spatial)
+    strides, dilations, extra = (_several(c, n, (d,) * rank, rank, d) for n, d in _DEFAULTS)
     reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
     full = [s * (n - 1) + r for n, s, r in zip(spatial, strides, reach, strict=True)]
     pads = _transposed_pads(c, spatial, full, strides, extra)
@@ -146,27 +151,16 @@ def conv_transpose(c: OnnxCall) -> Any:
 _DEFAULTS = (("strides", 1), ("dilations", 1), ("output_padding", 0))
 
 
-def _spatial(c: OnnxCall, name: str, default: int) -> tuple[int, ...]:
-    rank = c.rank(0) - 2
-    values = tuple(int(v) for v in c.attribute(name, (default,) * rank))
-    if len(values) != rank or any(not default <= v <= MOST for v in values):
-        raise c.error("E368", f"has {name} {list(values)[:16]} over {rank} spatial axes")
-    return values
-
-
 def _transposed_pads(
     c: OnnxCall, spatial: Any, full: list[int], strides: tuple[int, ...], extra: tuple[int, ...]
-) -> list[tuple[int, int]]:
+) -> Sequence[tuple[int, int]]:
     """How much of the full result is cut off at either end."""
     auto, rank = c.attribute("auto_pad", "NOTSET"), len(spatial)
     wanted = c.attribute("output_shape")
     if wanted is None and auto in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [n * s for n, s in zip(spatial, strides, strict=True)]
     if wanted is None:
-        given = (0,) * (2 * rank) if auto == "VALID" else c.attribute("pads", (0,) * (2 * rank))
-        if len(given) != 2 * rank or any(not 0 <= v <= MOST for v in given):
-            raise c.error("E368", f"has pads {list(given)[:16]} over {rank} spatial axes")
-        return [(int(given[d]), int(given[d + rank])) for d in range(rank)]
+        return _given_pads(c, auto, rank)
     cut = [f + e - int(w) for f, e, w in zip(full, extra, list(wanted)[-rank:], strict=True)]
     halves = [(t // 2, t - t // 2) for t in cut]
     return halves if auto == "SAME_UPPER" else [(b, a) for a, b in halves]
