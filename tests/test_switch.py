@@ -38,7 +38,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def found() -> eqsat.Switch:
     """Over sizes among which packing begins to pay."""
-    return eqsat.switch("skinny.eqs", "m=120..200:4", target=TARGET, searches=12)
+    return eqsat.switch("skinny.eqs", "m=120..312:8", target=TARGET, searches=12)
 
 
 # ---- which program runs where --------------------------------------------------------------------
@@ -77,12 +77,12 @@ def test_programs_change_as_seldom_as_they_can(seed: int):
 
 def test_the_program_changes_once_and_both_sides_are_proven(found: eqsat.Switch):
     table = found.table
-    assert (table.ranges[0].first, table.ranges[-1].last) == (120, 200)
+    assert (table.ranges[0].first, table.ranges[-1].last) == (120, 312)
     assert len(table.ranges) == len(found.programs) == 2
     assert len(table.searches) <= 12
     (change,) = table.break_evens()
     before, after = change.values
-    assert change.sizes[1] == change.sizes[0] + 4
+    assert change.sizes[1] == change.sizes[0] + 8
     assert change.proven == (True, True)
     assert before[0] <= before[1]
     assert after[1] <= after[0]
@@ -91,7 +91,7 @@ def test_the_program_changes_once_and_both_sides_are_proven(found: eqsat.Switch)
 
 
 def test_what_runs_is_as_good_as_a_search_of_its_size(found: eqsat.Switch):
-    for size in (124, 196):
+    for size in (128, 304):
         alone = eqsat.optimize(eqsat.read("skinny.eqs", {"m": size}), target=TARGET)
         assert found.at(size).schedule.time_ps <= 1.01 * alone.schedule.time_ps
 
@@ -144,13 +144,13 @@ def test_one_function_picks_by_size(found: eqsat.Switch, tmp_path: Path):
     assert loaded.table == found.table
     rng = np.random.default_rng(0)
     b = rng.standard_normal((1024, 1024), np.float32)
-    for m in (120, 200):
+    for m in (120, 312):
         x = rng.standard_normal((m, 1024), np.float32)
         (y,) = loaded(x, b)
         np.testing.assert_allclose(y, x @ b, rtol=2e-3, atol=2e-3)
-    assert [loaded.bound[m].schedule.counts()["packs"] for m in (120, 200)] == [0, 1]
-    with pytest.raises(EqsatError, match=r"E386.*`m` = 201 is not one of the sizes 120\.\.200"):
-        loaded(rng.standard_normal((201, 1024), np.float32), b)
+    assert [loaded.bound[m].schedule.counts()["packs"] for m in (120, 312)] == [0, 1]
+    with pytest.raises(EqsatError, match=r"E386.*`m` = 313 is not one of the sizes 120\.\.312"):
+        loaded(rng.standard_normal((313, 1024), np.float32), b)
     with pytest.raises(EqsatError, match=r"E503.*input 0 has no dim 0"):
         loaded()
 

@@ -9,6 +9,7 @@ Integer products are multiplied and added by one instruction in groups, as many 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -215,7 +216,7 @@ class Blocking:
         return -(-self.plan.panels // self.plan.panel_block)
 
     @cached_property
-    def visits(self) -> tuple[int, ...]:
+    def visits(self) -> Sequence[int]:
         """Numbers of the blocks of rows x groups, row by row, as they are computed."""
         return visits(self.plan.order, self.row_blocks, self.groups)
 

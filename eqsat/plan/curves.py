@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ class Reuse(NamedTuple):
 
 
 @lru_cache(maxsize=100)
-def visits(order: str, rows: int, columns: int) -> tuple[int, ...]:
+def visits(order: str, rows: int, columns: int) -> Sequence[int]:
     """The blocks of a grid, numbered row by row, in an order.
 
     >>> visits("morton", 2, 3), visits("hilbert", 2, 3)
@@ -41,7 +41,7 @@ def visits(order: str, rows: int, columns: int) -> tuple[int, ...]:
             (0, 0), (0, columns) if wide else (rows, 0), (rows, 0) if wide else (0, columns)
         )
     else:
-        return tuple(range(rows * columns))
+        return range(rows * columns)
     return tuple(r * columns + c for r, c in cells)
 
 

@@ -236,13 +236,20 @@ def _counts(sizes: Blocking) -> Iterator[str]:
     blocks = -(-tiles // p.tile_block) * -(-p.panels // p.panel_block)
     if sizes.tiles != tiles or p.items != nest.points(p.batch) * blocks:
         yield f"{p.items} items are not {nest.points(p.batch) * blocks}"
-    cells = sizes.row_blocks * sizes.groups
-    if p.order not in ORDERS or (p.order != ROWS and {*sizes.visits} != {*range(cells)}):
+    yield from _visited(sizes)
+    if p.strips and p.tile_block > tiles:
+        yield "a strip has more tiles than there are"
+
+
+def _visited(sizes: Blocking) -> Iterator[str]:
+    """Its order has every block once."""
+    order, cells = sizes.plan.order, sizes.row_blocks * sizes.groups
+    if order not in ORDERS or cells > math.prod(sizes.nest.sizes):
+        yield f"its order `{order}` does not visit {cells} blocks"
+    elif order != ROWS and {*sizes.visits} != {*range(cells)}:
         yield f"its order visits {len({*sizes.visits})} of {cells} blocks"
     elif len(sizes.visits) != cells:
         yield f"its order visits {cells} blocks {len(sizes.visits)} times"
-    if p.strips and p.tile_block > tiles:
-        yield "a strip has more tiles than there are"
 
 
 def _sums(sizes: Blocking) -> Iterator[str]:
