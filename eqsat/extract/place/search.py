@@ -329,7 +329,7 @@ class _PlacementSearch:
     def round(self, group: _Arena, turn: int) -> None:
         """The height that is wanted, then, in every third round, by bisection lower ones than the
         best."""
-        nodes = int(2_500 * 1.5**turn)
+        nodes = int(2_500 * 1.5 ** min(turn, 60))  # beyond that no search ends by it
         self.attempt(group, self.target(group), turn, nodes)
         if self.capacity is not None or turn % 3:
             return
