@@ -7,9 +7,9 @@ are restored from JSON by the declared types of their fields.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, ge
 from eqsat.model.diag import Diagnostic, EqsatWarning, fail
 
 ASIDE = ".aside"  # of a file that is being written
+_NUMBERS = itertools.count()  # of the files that this process wrote
 VARIABLE = "EQSAT_CACHE"  # a folder, in place of the platform's
 
 
@@ -128,7 +129,7 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_aside(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a file under another name, then rename it; OSError, with nothing left behind."""
-    aside = path.with_name(f".{os.getpid()}.{threading.get_ident()}{ASIDE}")
+    aside = path.with_name(f".{os.getpid()}.{next(_NUMBERS)}{ASIDE}")
     try:
         aside.write_bytes(data)
         if mode is not None:
