@@ -444,7 +444,7 @@ for device in jax.devices():
         assert y.devices() == {device}, (y.devices(), device)
         assert (y == 8).all()
 """
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
+    flags = f"--xla_force_host_platform_device_count=2 {os.environ.get('XLA_FLAGS', '')}"
     environment = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
 

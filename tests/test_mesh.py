@@ -640,7 +640,7 @@ def test_eight_devices_compute_the_result_with_the_collectives_of_the_plan(
         ),
     ]  # fmt: skip
     cases += [(f"panels-{t}", PRODUCT.format(dtype=t), panels) for t in ("f32", "bf16")]
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    flags = f"--xla_force_host_platform_device_count=8 {os.environ.get('XLA_FLAGS', '')}"
     env = os.environ | {"XLA_FLAGS": flags}
     cases = [case for case in cases if case[0] in names]
     done = subprocess.run(
