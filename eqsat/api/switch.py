@@ -110,14 +110,14 @@ class Switch(Printed):
         It fails when it is called at another size. The rest is as for `eqsat.Run.export`.
         EqsatError E386 if one is none of the sizes, and as there.
         """
-        from eqsat.export.write import export_sizes, write_files
+        from eqsat.export.write import SizedSchedules, export, write_files
 
         first, symbol = self.programs[0], self.table.symbol
-        exported = export_sizes(
-            symbol, _place_of_size(first, symbol),
-            {n: self.at(n).need_schedule() for n in sizes}, to, first.weights,
-            first.source.opaque, weights=weights, partial=partial,
-            external="" if path is None else f"{Path(path).name}.data", name=first.program.name,
+        schedules = {n: self.at(n).need_schedule() for n in sizes}
+        exported = export(
+            SizedSchedules(symbol, _place_of_size(first, symbol), schedules), to, first.weights,
+            first.source.opaque, weights=weights, partial=partial, name=first.program.name,
+            external="" if path is None else f"{Path(path).name}.data",
         )  # fmt: skip
         return exported if path is None else write_files(exported, Path(path))
 

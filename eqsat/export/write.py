@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,25 @@ def merged(schedule: Schedule) -> Schedule:
 
 
 FORMATS = ("mlir", "onnx")
+ALL_FORMATS = (*FORMATS, *VIEWERS)
 SHOWN = 20  # ops that cannot be written, by name
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True)
+class SizedSchedules:
+    """Schedules of one program by the size of a symbol.
+
+    place: the number of the argument and the dim of it that is the symbol.
+    """
+
+    symbol: str
+    place: tuple[int, int]
+    of_size: Mapping[int, Schedule]
+
+
 def export(
-    what: Program | Schedule,
+    what: Program | Schedule | SizedSchedules,
     to: str,
     held: Mapping[str, Array],
     opaque: Mapping[str, OpaqueFunction],
@@ -110,6 +123,9 @@ def export(
 ) -> Exported:
     """A program, or the chosen program of a schedule, as an MLIR module or an ONNX model.
 
+    Of several sizes: a function that picks the schedule of the size it is called with, and fails
+    when that is none of them.
+
     held: weights by key. weights: `constants` writes them in place, `resources` beside the text
     (MLIR) or in a file of their own (ONNX, named `external`), `arguments` makes them arguments,
     `auto` writes small ones in place. partial: write what can be written, with calls of
@@ -117,40 +133,19 @@ def export(
     EqsatError: E380 if an op cannot be written, E381 if a weight
     has no values, E382 if `onnx` is missing, E383 for an unknown format or place for weights.
     """
-    check_word("format", to, (*FORMATS, *VIEWERS))
+    check_word("format", to, FORMATS if isinstance(what, SizedSchedules) else ALL_FORMATS)
     check_word("place for weights", weights, WEIGHTS)
+    if isinstance(what, SizedSchedules):
+        plans = tuple(
+            (size, _plan(s, to, held, opaque, weights == "arguments"))
+            for size, s in sorted(what.of_size.items())
+        )
+        plan: Plan | SizedPlans = SizedPlans(name, what.symbol, what.place, plans)
+        return _whole(_written(plan, to, weights, external), name, to, partial)
     plan = _plan(what, to, held, opaque, weights == "arguments")
-    if name:
-        plan = replace(plan, program=replace(plan.program, name=name))
-    return _whole(_written(plan, to, weights, external), plan.program.name, to, partial)
-
-
-def export_sizes(
-    symbol: str,
-    place: tuple[int, int],
-    schedules: Mapping[int, Schedule],
-    to: str,
-    held: Mapping[str, Array],
-    opaque: Mapping[str, OpaqueFunction],
-    *,
-    weights: str = "auto",
-    partial: bool = False,
-    external: str = "",
-    name: str = "",
-) -> Exported:
-    """Schedules by the size of a symbol, as one function that picks by the size it is called with.
-
-    place: the number of the argument and the dim of it that is the symbol. It fails when it runs
-    if its size is none of these. The rest is as for `export`.
-    """
-    check_word("format of several sizes", to, FORMATS)
-    check_word("place for weights", weights, WEIGHTS)
-    plans = tuple(
-        (size, _plan(s, to, held, opaque, weights == "arguments"))
-        for size, s in sorted(schedules.items())
-    )
-    sized = SizedPlans(name, symbol, place, plans)
-    return _whole(_written(sized, to, weights, external), name, to, partial)
+    name = name or plan.program.name
+    plan = replace(plan, program=replace(plan.program, name=name))
+    return _whole(_written(plan, to, weights, external), name, to, partial)
 
 
 def check_word(what: str, word: str, words: Sequence[str]) -> None:
